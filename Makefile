@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# make                 the programs, into bin/ and libexec/dsec/
+# make deps            install what building, testing and running needs (apt)
+# make quickstart      deps, build, and a real job in sandboxes
+# make check           unit, command-line and system tests (as root)
+# make check-big       slow suites; check-vm: the suite in a full guest
+# make lint fmt        static checks; rewrite the formatting
+# make bench fuzz man  ratios beside peers; fuzz targets; read the pages
+# make install         DESTDIR=, PREFIX=/usr/local
+# make new PROG=name   a new program with page and test
+#
+# SAN=address,undefined and VALGRIND=1 build into directories of their own.
+# A directory under cmd/ is a program; cmd/NAME/build.mk may set for it
+#   NAME_INTERNAL=1 (libexec), NAME_STATIC=1, NAME_CFLAGS, NAME_LDFLAGS,
+#   NAME_LIBS, NAME_NOLIB=1 (links none of lib/).
+
+PREFIX ?= /usr/local
+CC ?= gcc
+MAKEFLAGS += --no-builtin-rules
+
+ifneq ($(SAN),)
+B := build/san
+O := build/san/out
+VARIANT_CFLAGS := -fsanitize=$(SAN) -fno-omit-frame-pointer -O1
+VARIANT_LDFLAGS := -fsanitize=$(SAN)
+STATIC_OK :=
+else ifneq ($(VALGRIND),)
+B := build/valgrind
+O := build/valgrind/out
+VARIANT_CFLAGS := -O1
+STATIC_OK :=
+else
+B := build/default
+O := .
+VARIANT_CFLAGS := -O2
+STATIC_OK := yes
+endif
+BIN := $(O)/bin
+LIBEXEC := $(O)/libexec/dsec
+
+# Hardening flags are tried, per compiler, once.
+try = $(shell echo 'int main(void){return 0;}' | \
+	$(CC) -Werror $(1) -O2 -x c -o /dev/null - 2>/dev/null && echo '$(1)')
+ifeq ($(wildcard $(B)/flags.mk),)
+HARDEN := $(call try,-fstack-protector-strong) \
+	$(call try,-fstack-clash-protection) $(call try,-fcf-protection) \
+	$(call try,-ftrivial-auto-var-init=zero)
+ifeq ($(SAN),)
+HARDEN += -U_FORTIFY_SOURCE $(or $(call try,-D_FORTIFY_SOURCE=3),-D_FORTIFY_SOURCE=2)
+endif
+$(shell mkdir -p $(B) && echo 'HARDEN := $(HARDEN)' > $(B)/flags.mk)
+else
+include $(B)/flags.mk
+endif
+
+WARN := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wvla \
+	-Wpointer-arith -Wwrite-strings -Wformat=2 -Wundef \
+	-Wno-format-nonliteral $(WERROR)
+CPPFLAGS := -D_GNU_SOURCE -Ilib
+CFLAGS := -std=gnu17 -g $(VARIANT_CFLAGS) $(WARN) $(HARDEN) -fPIE \
+	-ffunction-sections -fdata-sections
+LDFLAGS := $(VARIANT_LDFLAGS) -Wl,-z,relro,-z,now,-z,noexecstack \
+	-Wl,--gc-sections -Wl,--as-needed
+LIBS := -ljansson
+
+LIB_SRC := $(sort $(wildcard lib/*/*.c))
+LIB_OBJ := $(LIB_SRC:%.c=$(B)/obj/%.o)
+PROGS := $(sort $(notdir $(patsubst %/,%,$(dir $(wildcard cmd/*/main.c)))))
+-include $(wildcard cmd/*/build.mk)
+INTERNAL := $(foreach p,$(PROGS),$(if $($(p)_INTERNAL),$(p)))
+PUBLIC := $(filter-out $(INTERNAL),$(PROGS))
+TARGETS := $(PUBLIC:%=$(BIN)/%) $(INTERNAL:%=$(LIBEXEC)/%)
+
+.PHONY: all deps quickstart check check-big check-vm lint fmt fmt-check bench \
+	fuzz man install new clean tests
+.DEFAULT_GOAL := all
+.SECONDARY:
+all: $(TARGETS)
+
+$(B)/obj/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(OBJ_CFLAGS) -MMD -MP -c -o $@ $<
+
+$(B)/libdsec.a: $(LIB_OBJ)
+	@rm -f $@
+	$(AR) rcs $@ $^
+
+# $(1): program, $(2): where it goes
+define program
+$(1)_SRC := $$(sort $$(wildcard cmd/$(1)/*.c))
+$(1)_OBJ := $$($(1)_SRC:%.c=$$(B)/obj/%.o)
+$$($(1)_OBJ): OBJ_CFLAGS = $$($(1)_CFLAGS)
+$(2)/$(1): $$($(1)_OBJ) $$(if $$($(1)_NOLIB),,$$(B)/libdsec.a) $$(wildcard cmd/$(1)/build.mk)
+	@mkdir -p $$(@D)
+	$$(CC) $$(CFLAGS) $$($(1)_CFLAGS) $$(LDFLAGS) \
+		$$(if $$($(1)_STATIC),$$(if $$(STATIC_OK),-static,-pie),$$(if $$($(1)_NOLIB),,-pie)) \
+		$$($(1)_LDFLAGS) -o $$@ $$($(1)_OBJ) \
+		$$(if $$($(1)_NOLIB),,$$(B)/libdsec.a $$($(1)_LIBS) $$(LIBS))
+endef
+$(foreach p,$(PUBLIC),$(eval $(call program,$(p),$(BIN))))
+$(foreach p,$(INTERNAL),$(eval $(call program,$(p),$(LIBEXEC))))
+
+UNIT := $(patsubst tests/unit/%.c,$(B)/unit/%,$(sort $(wildcard tests/unit/*.c)))
+$(B)/unit/%: $(B)/obj/tests/unit/%.o $(B)/libdsec.a
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(LDFLAGS) -pie -o $@ $< $(B)/libdsec.a $(TEST_LIBS) $(LIBS)
+
+# Programs that system tests run inside a sandbox: static, no lib.
+HELPERS := $(patsubst tests/sys/%.c,$(B)/helpers/%,$(sort $(wildcard tests/sys/*.c)))
+$(B)/helpers/%: tests/sys/%.c
+	@mkdir -p $(@D)
+	$(CC) -D_GNU_SOURCE -std=gnu17 -O2 -Wall -Wextra -static -o $@ $<
+
+tests: all $(UNIT) $(HELPERS)
+
+check: tests
+	BUILD=$(B) BIN=$(abspath $(BIN)) tests/run $(UNIT) \
+		$(sort $(wildcard tests/cli/*.t)) $(sort $(wildcard tests/sys/*.t))
+
+check-big: tests
+	BUILD=$(B) BIN=$(abspath $(BIN)) tests/run \
+		$(sort $(wildcard tests/big/*.t))
+
+check-vm: tests
+	tests/vm/check-vm
+
+deps:
+	share/deps/install
+
+quickstart: deps
+	$(MAKE) all
+	share/quickstart
+
+lint: all
+	tests/lint/all
+
+FMT_SRC = $(shell git ls-files --cached --others --exclude-standard '*.c' '*.h')
+fmt:
+	clang-format -i $(FMT_SRC)
+fmt-check:
+	clang-format --dry-run -Werror $(FMT_SRC)
+
+bench: tests
+	tests/bench/run
+
+FUZZ_SECONDS ?= 60
+fuzz:
+	tests/fuzz/run $(FUZZ_SECONDS)
+
+man:
+	@for p in cmd/*/*.[1-8]; do mandoc -T utf8 $$p | cat; done
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/dsec \
+		$(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/dsec
+	install -m 755 $(PUBLIC:%=$(BIN)/%) $(DESTDIR)$(PREFIX)/bin
+	for p in $(INTERNAL); do install -m 755 $(LIBEXEC)/$$p \
+		$(DESTDIR)$(PREFIX)/libexec/dsec/ || exit 1; done
+	for f in $(INSTALL_LIBEXEC); do install -m 644 $$f \
+		$(DESTDIR)$(PREFIX)/libexec/dsec/ || exit 1; done
+	install -m 644 $(wildcard cmd/*/*.1) $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 644 LICENSE README.md PROTOCOL.md $(DESTDIR)$(PREFIX)/share/dsec
+
+new:
+	share/new-program $(PROG)
+
+compile_commands.json:
+	$(MAKE) clean && bear -- $(MAKE) tests
+
+clean:
+	rm -rf build bin libexec
+
+-include $(shell find $(B)/obj -name '*.d' 2>/dev/null)

@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+
+void fd_close(int fd)
+{
+	int was = errno;
+
+	if (close(fd) < 0 && errno == EBADF)
+		abort();
+	errno = was;
+}
+
+static int read_grow(int fd, size_t max, char **buf, size_t *len, size_t *cap,
+		     struct err *e)
+{
+	ssize_t n;
+	char *p;
+
+	if (*len + 1 >= *cap) {
+		*cap = *cap ? *cap * 2 : 4096;
+		p = realloc(*buf, *cap);
+		if (!p)
+			return err_sys(e, ENOMEM, "read");
+		*buf = p;
+	}
+	do
+		n = read(fd, *buf + *len, *cap - *len - 1);
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return err_sys(e, errno, "read");
+	*len += (size_t)n;
+	if (*len > max)
+		return err_set(e, -EFBIG, "too_large",
+			       "more than the %zu bytes allowed", max);
+	return n > 0;
+}
+
+int fd_read_all(int fd, size_t max, char **ret_text, size_t *ret_len,
+		struct err *e)
+{
+	auto_free char *buf = NULL;
+	size_t len = 0, cap = 0;
+	int r;
+
+	do
+		r = read_grow(fd, max, &buf, &len, &cap, e);
+	while (r > 0);
+	if (r < 0)
+		return r;
+	buf[len] = '\0';
+	*ret_text = steal_ptr(buf);
+	if (ret_len)
+		*ret_len = len;
+	return 0;
+}
+
+int fd_read_file(int dirfd, const char *path, size_t max, char **ret_text,
+		 size_t *ret_len, struct err *e)
+{
+	auto_close int fd = -1;
+	int r;
+
+	fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return err_sys(e, errno, "open '%s'", path);
+	r = fd_read_all(fd, max, ret_text, ret_len, e);
+	return r < 0 ? err_wrap(e, r, "'%s'", path) : 0;
+}
+
+int fd_write_all(int fd, const void *data, size_t len, struct err *e)
+{
+	const char *p = data;
+	ssize_t n;
+
+	while (len > 0) {
+		n = write(fd, p, len);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return err_sys(e, errno, "write");
+		p += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+int fd_replace(int dirfd, const char *name, const void *data, size_t len,
+	       unsigned flags, struct err *e)
+{
+	auto_close int fd = -1;
+	char tmp[NAME_MAX + 1];
+	int r;
+
+	if (snprintf(tmp, sizeof(tmp), ".%s.%d", name, (int)getpid()) >=
+	    (int)sizeof(tmp))
+		return err_sys(e, ENAMETOOLONG, "write '%s'", name);
+	fd = openat(dirfd, tmp,
+		    O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
+		    0600);
+	if (fd < 0)
+		return err_sys(e, errno, "create '%s'", name);
+	r = fd_write_all(fd, data, len, e);
+	if (r < 0)
+		goto err;
+	if ((flags & FD_REPLACE_SYNC) && fsync(fd) < 0) {
+		r = err_sys(e, errno, "sync '%s'", name);
+		goto err;
+	}
+	if (renameat(dirfd, tmp, dirfd, name) < 0) {
+		r = err_sys(e, errno, "rename to '%s'", name);
+		goto err;
+	}
+	if ((flags & FD_REPLACE_SYNC) && fsync(dirfd) < 0)
+		return err_sys(e, errno, "sync the directory of '%s'", name);
+	return 0;
+err:
+	unlinkat(dirfd, tmp, 0);
+	return err_wrap(e, r, "write '%s'", name);
+}
+
+int fd_write_str(int dirfd, const char *path, const char *text, struct err *e)
+{
+	auto_close int fd = -1;
+	size_t len = strlen(text);
+	ssize_t n;
+
+	fd = openat(dirfd, path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		return err_sys(e, errno, "open '%s'", path);
+	do
+		n = write(fd, text, len);
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return err_sys(e, errno, "write '%s' to '%s'", text, path);
+	if ((size_t)n != len)
+		return err_sys(e, EIO, "write '%s' to '%s': cut", text, path);
+	return 0;
+}
+
+int fd_send(int sock, const void *data, size_t len, const int *fds,
+	    size_t nfds, struct err *e)
+{
+	union {
+		char buf[CMSG_SPACE(FD_PASS_MAX * sizeof(int))];
+		struct cmsghdr align;
+	} u;
+	struct iovec iov = {(void *)(uintptr_t)data, len};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+	struct cmsghdr *c;
+	ssize_t n;
+
+	assert(nfds <= FD_PASS_MAX && len > 0);
+	if (nfds > 0) {
+		memset(&u, 0, sizeof(u));
+		msg.msg_control = u.buf;
+		msg.msg_controllen = CMSG_SPACE(nfds * sizeof(int));
+		c = CMSG_FIRSTHDR(&msg);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(nfds * sizeof(int));
+		memcpy(CMSG_DATA(c), fds, nfds * sizeof(int));
+	}
+	while (iov.iov_len > 0) {
+		n = sendmsg(sock, &msg, MSG_NOSIGNAL);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return err_sys(e, errno, "send");
+		iov.iov_base = (char *)iov.iov_base + n;
+		iov.iov_len -= (size_t)n;
+		msg.msg_control = NULL;
+		msg.msg_controllen = 0;
+	}
+	return 0;
+}
+
+static void take_fds(struct cmsghdr *c, int *fds, size_t room, size_t *n)
+{
+	size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+	int fd;
+
+	for (size_t i = 0; i < count; i++) {
+		memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+		if (*n < room)
+			fds[(*n)++] = fd;
+		else
+			fd_close(fd);
+	}
+}
+
+ssize_t fd_recv(int sock, void *data, size_t cap, int *fds, size_t *nfds,
+		struct err *e)
+{
+	union {
+		char buf[CMSG_SPACE(FD_PASS_MAX * sizeof(int))];
+		struct cmsghdr align;
+	} u;
+	struct iovec iov = {data, cap};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = u.buf,
+			     .msg_controllen = sizeof(u.buf)};
+	size_t room = *nfds;
+	struct cmsghdr *c;
+	ssize_t n;
+
+	*nfds = 0;
+	do
+		n = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC);
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return err_sys(e, errno, "receive");
+	for (c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c))
+		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+			take_fds(c, fds, room, nfds);
+	return n;
+}
+
+/* A sockaddr holds 107 bytes of path; longer ones go by their directory. */
+static int unix_addr(const char *path, struct sockaddr_un *addr, int *ret_dir,
+		     struct err *e)
+{
+	const char *base = strrchr(path, '/');
+	char dir[PATH_MAX];
+
+	memset(addr, 0, sizeof(*addr));
+	addr->sun_family = AF_UNIX;
+	if (strlen(path) < sizeof(addr->sun_path)) {
+		strcpy(addr->sun_path, path);
+		return 0;
+	}
+	if (!base || (size_t)(base - path) >= sizeof(dir) ||
+	    strlen(base) > sizeof(addr->sun_path) - 32)
+		return err_sys(e, ENAMETOOLONG, "socket '%s'", path);
+	memcpy(dir, path, (size_t)(base - path));
+	dir[base - path] = '\0';
+	*ret_dir = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (*ret_dir < 0)
+		return err_sys(e, errno, "open '%s'", dir);
+	snprintf(addr->sun_path, sizeof(addr->sun_path), "/proc/self/fd/%d%s",
+		 *ret_dir, base);
+	return 0;
+}
+
+int fd_unix_listen(const char *path, struct err *e)
+{
+	auto_close int dir = -1;
+	auto_close int fd = -1;
+	struct sockaddr_un addr;
+	int r;
+
+	r = unix_addr(path, &addr, &dir, e);
+	if (r < 0)
+		return r;
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return err_sys(e, errno, "socket");
+	/* The mode of the socket file is that of the socket's inode. */
+	if (fchmod(fd, 0600) < 0)
+		return err_sys(e, errno, "mode of '%s'", path);
+	if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
+		return err_sys(e, errno, "bind '%s'", path);
+	if (listen(fd, 128) < 0)
+		return err_sys(e, errno, "listen on '%s'", path);
+	return steal_fd(&fd);
+}
+
+int fd_unix_connect(const char *path, struct err *e)
+{
+	auto_close int dir = -1;
+	auto_close int fd = -1;
+	struct sockaddr_un addr;
+	int r;
+
+	r = unix_addr(path, &addr, &dir, e);
+	if (r < 0)
+		return r;
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return err_sys(e, errno, "socket");
+	do
+		r = connect(fd, (struct sockaddr *)&addr, sizeof(addr));
+	while (r < 0 && errno == EINTR);
+	if (r < 0)
+		return err_sys(e, errno, "connect '%s'", path);
+	return steal_fd(&fd);
+}
+
+int fd_mkdir_p(const char *path, mode_t mode, struct err *e)
+{
+	char buf[PATH_MAX];
+	size_t len = strlen(path);
+
+	if (len >= sizeof(buf))
+		return err_sys(e, ENAMETOOLONG, "make '%s'", path);
+	if (mkdir(path, mode) == 0 || errno == EEXIST)
+		return 0;
+	memcpy(buf, path, len + 1);
+	for (char *p = buf + 1; *p; p++) {
+		if (*p != '/')
+			continue;
+		*p = '\0';
+		if (mkdir(buf, mode) < 0 && errno != EEXIST)
+			return err_sys(e, errno, "make '%s'", buf);
+		*p = '/';
+	}
+	if (mkdir(buf, mode) < 0 && errno != EEXIST)
+		return err_sys(e, errno, "make '%s'", path);
+	return 0;
+}
+
+static int open_beneath(int dirfd, const char *name)
+{
+	struct open_how how = {
+		.flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_XDEV,
+	};
+
+	return (int)syscall(SYS_openat2, dirfd, name, &how, sizeof(how));
+}
+
+/*
+ * Depth is the tree's, and a tree may come from a sandbox: go down by moving
+ * deep directories up beside the root instead of by recursion, so that neither
+ * stack nor descriptors grow with it.
+ */
+static int empty_dir(int root, int dir, unsigned *serial, struct err *e)
+{
+	auto_dir DIR *d = NULL;
+	auto_close int fd = dup(dir);
+	const struct dirent *de;
+	char flat[32];
+
+	if (fd < 0)
+		return err_sys(e, errno, "dup");
+	d = fdopendir(fd);
+	if (!d)
+		return err_sys(e, errno, "read directory");
+	steal_fd(&fd);
+	while ((de = readdir(d))) {
+		if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
+			continue;
+		if (unlinkat(dir, de->d_name, 0) == 0 || errno == ENOENT)
+			continue;
+		if (errno != EISDIR && errno != EPERM)
+			return err_sys(e, errno, "remove '%s'", de->d_name);
+		if (unlinkat(dir, de->d_name, AT_REMOVEDIR) == 0)
+			continue;
+		if (errno == EBUSY)
+			return err_sys(e, EXDEV, "a mount at '%s'", de->d_name);
+		if (errno != ENOTEMPTY && errno != EEXIST)
+			return err_sys(e, errno, "remove '%s'", de->d_name);
+		if (dir == root)
+			continue;
+		do
+			snprintf(flat, sizeof(flat), ".rm.%u", (*serial)++);
+		while (renameat2(dir, de->d_name, root, flat, 1) < 0 &&
+		       errno == EEXIST);
+	}
+	return 0;
+}
+
+/* One pass: every directory directly in ${root} is emptied one level. */
+static int flatten_once(int root, unsigned *serial, size_t *ret_left,
+			struct err *e)
+{
+	auto_dir DIR *d = NULL;
+	auto_close int fd = dup(root);
+	const struct dirent *de;
+	int r;
+
+	*ret_left = 0;
+	if (fd < 0)
+		return err_sys(e, errno, "dup");
+	d = fdopendir(fd);
+	if (!d)
+		return err_sys(e, errno, "read directory");
+	steal_fd(&fd);
+	rewinddir(d);
+	while ((de = readdir(d))) {
+		auto_close int sub = -1;
+
+		if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
+			continue;
+		sub = open_beneath(root, de->d_name);
+		if (sub < 0 && errno == ENOENT)
+			continue;
+		if (sub < 0)
+			return err_sys(e, errno, "open '%s'", de->d_name);
+		r = empty_dir(root, sub, serial, e);
+		if (r < 0)
+			return r;
+		if (unlinkat(root, de->d_name, AT_REMOVEDIR) < 0)
+			(*ret_left)++;
+	}
+	return 0;
+}
+
+int fd_remove_tree(int dirfd, const char *name, struct err *e)
+{
+	auto_close int root = -1;
+	unsigned serial = 0;
+	size_t left, was = 0;
+	int r;
+
+	if (unlinkat(dirfd, name, 0) == 0 || errno == ENOENT)
+		return 0;
+	if (unlinkat(dirfd, name, AT_REMOVEDIR) == 0)
+		return 0;
+	root = open_beneath(dirfd, name);
+	if (root < 0)
+		return err_sys(e, errno, "remove '%s'", name);
+	r = empty_dir(root, root, &serial, e);
+	for (int same = 0; r == 0; same = left == was ? same + 1 : 0) {
+		was = left = 0;
+		r = flatten_once(root, &serial, &left, e);
+		if (r < 0 || left == 0)
+			break;
+		if (same > 1000)
+			return err_sys(e, EBUSY, "remove '%s'", name);
+	}
+	if (r < 0)
+		return err_wrap(e, r, "remove '%s'", name);
+	if (unlinkat(dirfd, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
+		return err_sys(e, errno, "remove '%s'", name);
+	return 0;
+}

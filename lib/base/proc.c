@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/proc.h"
+
+extern char **environ;
+
+int proc_wait_pidfd(int pidfd, int timeout_ms)
+{
+	struct pollfd p = {.fd = pidfd, .events = POLLIN};
+	int r;
+
+	do
+		r = poll(&p, 1, timeout_ms);
+	while (r < 0 && errno == EINTR);
+	return r < 0 ? -errno : r;
+}
+
+static int spawn(const char *const *argv, int in, int out, pid_t *ret_pid)
+{
+	posix_spawn_file_actions_t fa;
+	posix_spawnattr_t at;
+	sigset_t none, all;
+	int r;
+
+	sigemptyset(&none);
+	sigfillset(&all);
+	posix_spawn_file_actions_init(&fa);
+	posix_spawnattr_init(&at);
+	posix_spawnattr_setsigmask(&at, &none);
+	posix_spawnattr_setsigdefault(&at, &all);
+	posix_spawnattr_setflags(&at, POSIX_SPAWN_SETSIGMASK |
+					      POSIX_SPAWN_SETSIGDEF);
+	if (in >= 0)
+		posix_spawn_file_actions_adddup2(&fa, in, 0);
+	else
+		posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY,
+						 0);
+	if (out >= 0)
+		posix_spawn_file_actions_adddup2(&fa, out, 1);
+	else
+		posix_spawn_file_actions_addopen(&fa, 1, "/dev/null", O_WRONLY,
+						 0);
+	r = posix_spawnp(ret_pid, argv[0], &fa, &at,
+			 (char *const *)(uintptr_t)argv, environ);
+	posix_spawnattr_destroy(&at);
+	posix_spawn_file_actions_destroy(&fa);
+	return -r;
+}
+
+int proc_run(const char *const *argv, int stdin_fd, int stdout_fd,
+	     unsigned timeout_ms, struct err *e)
+{
+	auto_close int pidfd = -1;
+	int r, status, ended;
+	pid_t pid;
+
+	r = spawn(argv, stdin_fd, stdout_fd, &pid);
+	if (r < 0)
+		return err_sys(e, -r, "run %s", argv[0]);
+	pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+	ended = pidfd < 0 ? 1 : proc_wait_pidfd(pidfd, (int)timeout_ms);
+	if (ended <= 0)
+		kill(pid, SIGKILL);
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			return err_sys(e, errno, "wait for %s", argv[0]);
+	if (ended <= 0)
+		return err_set(e, -ETIMEDOUT, "timeout",
+			       "%s took more than %u ms", argv[0], timeout_ms);
+	if (!WIFEXITED(status))
+		return err_set(e, -ECHILD, "system", "%s ended by signal %d",
+			       argv[0], WTERMSIG(status));
+	return WEXITSTATUS(status);
+}
+
+int proc_output(const char *const *argv, size_t max, unsigned timeout_ms,
+		char **ret_text, struct err *e)
+{
+	auto_close int fd = -1;
+	int r, status;
+
+	/* A file instead of a pipe: nothing to drain while we wait. */
+	fd = memfd_create("output", MFD_CLOEXEC);
+	if (fd < 0)
+		return err_sys(e, errno, "memfd");
+	status = proc_run(argv, -1, fd, timeout_ms, e);
+	if (status < 0)
+		return status;
+	if (lseek(fd, 0, SEEK_SET) < 0)
+		return err_sys(e, errno, "output of %s", argv[0]);
+	r = fd_read_all(fd, max, ret_text, NULL, e);
+	return r < 0 ? r : status;
+}
+
+int proc_libexec(const char *name, char *path, size_t size, struct err *e)
+{
+	const char *dir = getenv("DSEC_LIBEXEC");
+	char exe[PATH_MAX];
+	ssize_t n;
+	char *slash;
+	int len;
+
+	if (dir && *dir) {
+		len = snprintf(path, size, "%s/%s", dir, name);
+	} else {
+		n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+		if (n < 0)
+			return err_sys(e, errno, "find our own directory");
+		exe[n] = '\0';
+		slash = strrchr(exe, '/');
+		*slash = '\0';
+		/* An internal program finds its siblings beside itself. */
+		slash = strrchr(exe, '/');
+		if (slash && !strcmp(slash, "/dsec"))
+			len = snprintf(path, size, "%s/%s", exe, name);
+		else
+			len = snprintf(path, size, "%s/../libexec/dsec/%s",
+				       exe, name);
+	}
+	if (len < 0 || (size_t)len >= size)
+		return err_sys(e, ENAMETOOLONG, "path of %s", name);
+	return 0;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef BASE_PROC_H
+#define BASE_PROC_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+/*
+ * proc_run(argv, stdin_fd, stdout_fd, timeout_ms, e):
+ * Run a tool of the host (argv[0] by PATH) and wait for it.  Descriptors of -1
+ * mean /dev/null; stderr is ours.  Return its exit status (0 to 255), or
+ * -errno: -ENOENT if there is no such program, -ETIMEDOUT (it was killed),
+ * -ECHILD if a signal ended it.
+ */
+int proc_run(const char *const *argv, int stdin_fd, int stdout_fd,
+	     unsigned timeout_ms, struct err *e);
+
+/*
+ * proc_output(argv, max, timeout_ms, ret_text, e):
+ * The same with its standard output in a new string of at most ${max} bytes.
+ */
+int proc_output(const char *const *argv, size_t max, unsigned timeout_ms,
+		char **ret_text, struct err *e);
+
+/* proc_wait_pidfd(pidfd, timeout_ms): 1 it ended, 0 not yet, or -errno. */
+int proc_wait_pidfd(int pidfd, int timeout_ms);
+
+/*
+ * proc_libexec(name, path, size, e):
+ * The absolute path of an internal program: $DSEC_LIBEXEC/NAME, else
+ * ../libexec/dsec/NAME beside the running program's own directory.
+ */
+int proc_libexec(const char *name, char *path, size_t size, struct err *e);
+
+#endif

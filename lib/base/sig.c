@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+
+#include "base/sig.h"
+
+int sig_block(const int *signals, size_t n, struct err *e)
+{
+	sigset_t set;
+	int fd;
+
+	sigemptyset(&set);
+	for (size_t i = 0; i < n; i++)
+		sigaddset(&set, signals[i]);
+	if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
+		return err_sys(e, errno, "block signals");
+	signal(SIGPIPE, SIG_IGN);
+	fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (fd < 0)
+		return err_sys(e, errno, "signalfd");
+	return fd;
+}
+
+void sig_reset(void)
+{
+	static const int ours[] = {SIGPIPE, SIGCHLD, SIGHUP, SIGINT, SIGTERM,
+				   SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGTTIN,
+				   SIGTTOU, SIGWINCH, SIGALRM};
+	sigset_t none;
+
+	for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++)
+		signal(ours[i], SIG_DFL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+int sig_by_name(const char *name)
+{
+	char *end;
+	long n;
+
+	if (!strncmp(name, "SIG", 3))
+		name += 3;
+	for (int s = 1; s < NSIG; s++) {
+		const char *abbrev = sigabbrev_np(s);
+
+		if (abbrev && !strcmp(abbrev, name))
+			return s;
+	}
+	if (*name < '1' || *name > '9')
+		return -EINVAL;
+	n = strtol(name, &end, 10);
+	return *end || n >= NSIG ? -EINVAL : (int)n;
+}
+
+const char *sig_name(int sig)
+{
+	static char text[16];
+	const char *abbrev = sigabbrev_np(sig);
+
+	if (abbrev)
+		snprintf(text, sizeof(text), "SIG%s", abbrev);
+	else
+		snprintf(text, sizeof(text), "SIG%d", sig);
+	return text;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef BASE_SIG_H
+#define BASE_SIG_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+
+/*
+ * sig_block(signals, n, e):
+ * Block the ${n} signals and return a close-on-exec, non-blocking signalfd that
+ * delivers them; SIGPIPE is set to be ignored as well.
+ */
+int sig_block(const int *signals, size_t n, struct err *e);
+
+/*
+ * sig_reset(): default actions and an empty mask, for a child before exec.
+ * Makes system calls only for signals that need it.
+ */
+void sig_reset(void);
+
+/* sig_by_name(name): "TERM", "SIGTERM" or "15" as a number, or -EINVAL. */
+int sig_by_name(const char *name);
+
+/* sig_name(sig): "SIGKILL" and so on, "SIG33" for those without a name. */
+const char *sig_name(int sig);
+
+#endif

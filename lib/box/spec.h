@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef BOX_SPEC_H
+#define BOX_SPEC_H
+
+#include "wire/field.h"
+
+/*
+ * What a sandbox is to be: the create request of PROTOCOL.md, checked and with
+ * its defaults filled in.  It stays JSON: it is what spec.json holds.
+ */
+extern const struct field spec_fields[];
+extern const size_t spec_fields_len;
+
+/*
+ * spec_complete(obj, e):
+ * ${obj} passed field_check(); fill in the defaults and check what one field
+ * says about another.  Codes: "bad_value", "unsupported", "memory_too_small".
+ */
+int spec_complete(json_t *obj, struct err *e);
+
+/* The least memory_limit_mb a sandbox can be held in. */
+#define SPEC_MEMORY_MIN_MB 16
+
+#endif
