@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef BOX_TREE_H
+#define BOX_TREE_H
+
+#include <limits.h>
+#include <stddef.h>
+
+#include "base/err.h"
+
+/*
+ * Where things are: the run tree ($DSEC_RUN, on tmpfs), the library
+ * ($DSEC_LIB, durable), the name of our cgroup and the configuration.
+ * Environment variables that are not absolute paths are refused.
+ */
+struct tree {
+	const char *run, *lib, *cgroup, *config; /* borrowed, no trailing '/' */
+};
+
+/* tree_init(t, e): from the environment; makes nothing. */
+int tree_init(struct tree *t, struct err *e);
+
+/* tree_make(t, e): make the directories that all programs count on, 0700. */
+int tree_make(const struct tree *t, struct err *e);
+
+#define BOX_ID_LEN 20
+
+/* tree_is_id(s): [a-z2-7]{20}. */
+int tree_is_id(const char *s);
+
+/*
+ * tree_new_id(t, id, e):
+ * A new id into id[BOX_ID_LEN + 1]: the node's 4 characters (made once, kept
+ * in $DSEC_LIB/node), then 16 random ones.
+ */
+int tree_new_id(const struct tree *t, char *id, struct err *e);
+
+/*
+ * tree_find(t, word, id, e):
+ * The id of a sandbox given by id or name, into id[BOX_ID_LEN + 1].  An id is
+ * not looked up.  "sandbox_unknown" for a name nobody has.
+ */
+int tree_find(const struct tree *t, const char *word, char *id,
+	      struct err *e);
+
+/* tree_path(buf, fmt, ...): snprintf into buf[PATH_MAX]; -ENAMETOOLONG. */
+int tree_path(char *buf, struct err *e, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+#endif
