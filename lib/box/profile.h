@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef BOX_PROFILE_H
+#define BOX_PROFILE_H
+
+#include <linux/filter.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+/*
+ * A confinement profile as data: share/profiles/NAME.json says what it is, and
+ * libexec/NAME.bpf holds its system-call filters, compiled at build time by
+ * dsec-seccomp.  Loading reads the one .bpf file, which carries both.
+ */
+#define PROFILE_FILTERS_MAX 2 /* the table, then the ioctl rules on top */
+
+struct profile {
+	char name[33];
+	bool nested;	     /* inner user namespaces are allowed */
+	bool sealed;	     /* all namespaces stay the host's user namespace's */
+	bool checkpointable; /* by its shape; the image may forbid it still */
+	uint64_t caps;	     /* bounding set of everything inside */
+	unsigned nfilters;
+	struct sock_fprog filters[PROFILE_FILTERS_MAX]; /* point into blob */
+	char *blob;	     /* owned: profile_done() */
+};
+
+/*
+ * profile_load(name, ret, e):
+ * "bad_value" for a name that is none of ours, "configuration" when the file is
+ * damaged or of another architecture.
+ */
+int profile_load(const char *name, struct profile *ret, struct err *e);
+void profile_done(struct profile *p);
+
+/*
+ * profile_apply(p):
+ * In the child, last before exec: the bounding set, ambient and inheritable
+ * capabilities cut to caps, no_new_privs, the filters.  Raw system calls only.
+ * uid and gid must be set already.  0 or -errno.
+ */
+int profile_apply(const struct profile *p);
+
+#endif

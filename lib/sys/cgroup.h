@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SYS_CGROUP_H
+#define SYS_CGROUP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+/*
+ * Control groups, whichever kind this node has.  Which kind is probed from what
+ * is mounted and what works, never from versions:
+ *
+ *   v2      one tree with controllers: limits on <parent>/<id>, membership in
+ *           leaves <parent>/<id>/<leaf> that have no controller of their own
+ *   hybrid  v1 trees carry the limits (<parent>/<id> in memory, cpu, pids), the
+ *           controller-less v2 tree carries membership, freeze and kill
+ *   v1      v1 trees carry the limits, the freezer tree carries leaves, freeze
+ *           and kill (freeze, SIGKILL each, thaw)
+ *
+ * A sandbox has one group with its limits, a leaf "init" for its pid 1, and a
+ * leaf per command, which is never used again after a kill (the kernel kills
+ * what is cloned into a group that ever was).  Names are enough to find a
+ * group: no descriptor is kept per sandbox.
+ */
+enum cgroup_mode { CGROUP_V2, CGROUP_HYBRID, CGROUP_V1 };
+
+struct cgroup_root; /* what the probe found, with the parents' descriptors */
+
+struct cgroup_limits {
+	uint64_t memory_bytes; /* 0: none */
+	uint64_t cpu_milli;    /* thousandths of a CPU; 0: none */
+	uint32_t pids;	       /* 0: none */
+};
+
+struct cgroup_stats {
+	uint64_t memory_bytes, memory_peak_bytes;
+	uint64_t cpu_us;
+	uint64_t oom_kills; /* by the sandbox's own limit, since it was made */
+	uint32_t pids;
+};
+
+/*
+ * cgroup_open(parent, ret_root, e):
+ * Probe, and make ${parent} (relative, such as "dsec") in each tree that is
+ * used.  "configuration" where a limit we need cannot be enforced, naming it.
+ */
+int cgroup_open(const char *parent, struct cgroup_root **ret_root,
+		struct err *e);
+void cgroup_close(struct cgroup_root *root);
+enum cgroup_mode cgroup_mode(const struct cgroup_root *root);
+const char *cgroup_mode_name(enum cgroup_mode mode); /* "v2", "hybrid", "v1" */
+
+/*
+ * cgroup_make(root, id, limits, e):
+ * Make the group of sandbox ${id} with its limits and its leaf "init".  On
+ * failure nothing is left.
+ */
+int cgroup_make(const struct cgroup_root *root, const char *id,
+		const struct cgroup_limits *limits, struct err *e);
+int cgroup_leaf_make(const struct cgroup_root *root, const char *id,
+		     const char *leaf, struct err *e);
+
+/*
+ * How a process gets in.  Before the clone: cgroup_leaf_prepare() opens what
+ * is needed.  into >= 0 is for CLONE_INTO_CGROUP; procs[] are descriptors of
+ * cgroup.procs files the child must write "0" to, as host root, before it gives
+ * anything up: cgroup_leaf_join() does that with raw system calls alone, and
+ * is safe in a child that shares our memory.  All close-on-exec.
+ */
+#define CGROUP_PROCS_MAX 8
+struct cgroup_join {
+	int into; /* -1: none */
+	int procs[CGROUP_PROCS_MAX];
+	unsigned n;
+};
+int cgroup_leaf_prepare(const struct cgroup_root *root, const char *id,
+			const char *leaf, struct cgroup_join *ret_join,
+			struct err *e);
+int cgroup_leaf_join(const struct cgroup_join *join); /* 0 or -errno */
+void cgroup_join_done(struct cgroup_join *join);
+
+/*
+ * cgroup_freeze(root, id, on, timeout_ms, e):
+ * Freeze or thaw all of a sandbox and wait until it is so; -ETIMEDOUT: it did
+ * not freeze and was thawed again.
+ */
+int cgroup_freeze(const struct cgroup_root *root, const char *id, bool on,
+		  unsigned timeout_ms, struct err *e);
+
+/*
+ * cgroup_kill(root, id, leaf, timeout_ms, ret_killed, e):
+ * SIGKILL every process of a leaf, or of the whole sandbox (leaf NULL), and
+ * wait until none is left; how many there were at first into *${ret_killed}
+ * (may be NULL).  Works on a frozen sandbox.
+ */
+int cgroup_kill(const struct cgroup_root *root, const char *id,
+		const char *leaf, unsigned timeout_ms, unsigned *ret_killed,
+		struct err *e);
+
+/* cgroup_signal(root, id, leaf, sig, e): ${sig} to every process of a leaf. */
+int cgroup_signal(const struct cgroup_root *root, const char *id,
+		  const char *leaf, int sig, struct err *e);
+
+/* cgroup_leaf_count(root, id, leaf): live processes in it; -errno. */
+int cgroup_leaf_count(const struct cgroup_root *root, const char *id,
+		      const char *leaf);
+
+/* cgroup_leaf_remove, cgroup_remove: rmdir; absent is fine.  cgroup_remove
+ * takes every leaf along.  -EBUSY while processes are left. */
+int cgroup_leaf_remove(const struct cgroup_root *root, const char *id,
+		       const char *leaf, struct err *e);
+int cgroup_remove(const struct cgroup_root *root, const char *id,
+		  struct err *e);
+
+int cgroup_stats(const struct cgroup_root *root, const char *id,
+		 struct cgroup_stats *ret_stats, struct err *e);
+
+#endif
