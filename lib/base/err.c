@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 
+/* clang-format off */
 static const struct {
 	int errnum;
 	const char *code;
@@ -25,6 +26,7 @@ static const struct {
 	{E2BIG, "args_too_long", false}, {ELOOP, "bad_path", false},
 	{EXDEV, "bad_path", false},	 {ENAMETOOLONG, "bad_path", false},
 };
+/* clang-format on */
 
 const char *err_code_of(int errnum)
 {

@@ -154,8 +154,8 @@ int fd_write_str(int dirfd, const char *path, const char *text, struct err *e)
 	return 0;
 }
 
-int fd_send(int sock, const void *data, size_t len, const int *fds,
-	    size_t nfds, struct err *e)
+int fd_send(int sock, const void *data, size_t len, const int *fds, size_t nfds,
+	    struct err *e)
 {
 	union {
 		char buf[CMSG_SPACE(FD_PASS_MAX * sizeof(int))];

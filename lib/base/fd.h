@@ -30,7 +30,7 @@ int fd_read_file(int dirfd, const char *path, size_t max, char **ret_text,
 int fd_write_all(int fd, const void *data, size_t len, struct err *e);
 
 enum fd_replace_flags {
-	FD_REPLACE_SYNC = 1 << 0, /* durable: fsync the file and its directory */
+	FD_REPLACE_SYNC = 1 << 0, /* durable: fsync file and directory */
 };
 
 /*
@@ -57,8 +57,8 @@ int fd_write_str(int dirfd, const char *path, const char *text, struct err *e);
  * with nothing to read.  More descriptors than there is room for are closed.
  */
 #define FD_PASS_MAX 8
-int fd_send(int sock, const void *data, size_t len, const int *fds,
-	    size_t nfds, struct err *e);
+int fd_send(int sock, const void *data, size_t len, const int *fds, size_t nfds,
+	    struct err *e);
 ssize_t fd_recv(int sock, void *data, size_t cap, int *fds, size_t *nfds,
 		struct err *e);
 

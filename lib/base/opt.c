@@ -59,8 +59,8 @@ static int take_long(struct opt_parser *p, const char *word, int *ret_row,
 	return 0;
 }
 
-static int take_letter(struct opt_parser *p, int *ret_row,
-		       const char **ret_arg, struct err *e)
+static int take_letter(struct opt_parser *p, int *ret_row, const char **ret_arg,
+		       struct err *e)
 {
 	char letter = *p->rest++;
 	int row = find_letter(p->table, letter);

@@ -24,15 +24,15 @@ struct opt_table {
 	size_t n, stride;
 };
 
-#define OPT_TABLE(a) ((struct opt_table){(a), sizeof(a) / sizeof((a)[0]),      \
-					 sizeof((a)[0])})
+#define OPT_TABLE(a)                                                           \
+	((struct opt_table){(a), sizeof(a) / sizeof((a)[0]), sizeof((a)[0])})
 
 struct opt_parser {
 	struct opt_table table;
 	int argc;
 	char **argv;
-	int i;		  /* next word; after the end: what follows "--" */
-	const char *rest; /* inside a group of short flags */
+	int i;		   /* next word; after the end: what follows "--" */
+	const char *rest;  /* inside a group of short flags */
 	bool stop_at_word; /* the first plain word ends the options */
 };
 

@@ -129,8 +129,8 @@ int proc_libexec(const char *name, char *path, size_t size, struct err *e)
 		if (slash && !strcmp(slash, "/dsec"))
 			len = snprintf(path, size, "%s/%s", exe, name);
 		else
-			len = snprintf(path, size, "%s/../libexec/dsec/%s",
-				       exe, name);
+			len = snprintf(path, size, "%s/../libexec/dsec/%s", exe,
+				       name);
 	}
 	if (len < 0 || (size_t)len >= size)
 		return err_sys(e, ENAMETOOLONG, "path of %s", name);

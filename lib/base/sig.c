@@ -27,8 +27,8 @@ int sig_block(const int *signals, size_t n, struct err *e)
 
 void sig_reset(void)
 {
-	static const int ours[] = {SIGPIPE, SIGCHLD, SIGHUP, SIGINT, SIGTERM,
-				   SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGTTIN,
+	static const int ours[] = {SIGPIPE, SIGCHLD,  SIGHUP,  SIGINT,	SIGTERM,
+				   SIGQUIT, SIGUSR1,  SIGUSR2, SIGTSTP, SIGTTIN,
 				   SIGTTOU, SIGWINCH, SIGALRM};
 	sigset_t none;
 

@@ -29,13 +29,13 @@ struct enter {
 	gid_t gid;
 	const gid_t *groups;
 	size_t ngroups;
-	int fds[3];  /* the command's 0, 1 and 2; borrowed.  With tty: unused */
-	bool tty;    /* a new terminal of the sandbox is its 0, 1 and 2 */
+	int fds[3]; /* the command's 0, 1 and 2; borrowed.  With tty: unused */
+	bool tty;   /* a new terminal of the sandbox is its 0, 1 and 2 */
 	unsigned short rows, cols;
-	int exe_fd;  /* -1: argv[0], by envp's PATH; else this sealed file */
-	int extra_fd; /* -1, or one more descriptor, which becomes its 3 */
+	int exe_fd;    /* -1: argv[0], by envp's PATH; else this sealed file */
+	int extra_fd;  /* -1, or one more descriptor, which becomes its 3 */
 	int extra_fd2; /* the same for its 4 */
-	int pdeath;  /* reserved, 0 */
+	int pdeath;    /* reserved, 0 */
 };
 
 struct entered {

@@ -17,13 +17,13 @@
 
 struct profile {
 	char name[33];
-	bool nested;	     /* inner user namespaces are allowed */
-	bool sealed;	     /* all namespaces stay the host's user namespace's */
+	bool nested; /* inner user namespaces are allowed */
+	bool sealed; /* all namespaces stay the host's user namespace's */
 	bool checkpointable; /* by its shape; the image may forbid it still */
 	uint64_t caps;	     /* bounding set of everything inside */
 	unsigned nfilters;
 	struct sock_fprog filters[PROFILE_FILTERS_MAX]; /* point into blob */
-	char *blob;	     /* owned: profile_done() */
+	char *blob; /* owned: profile_done() */
 };
 
 /*

@@ -5,11 +5,12 @@
 #include "base/cleanup.h"
 #include "box/spec.h"
 
-#define IMAGES "layered images (dsec-img)"
+#define IMAGES	"layered images (dsec-img)"
 #define NETWORK "network policy (dsec-net)"
-#define FORK "snapshots and forks (dsec-fork)"
-#define QOS "CPU protection classes"
+#define FORK	"snapshots and forks (dsec-fork)"
+#define QOS	"CPU protection classes"
 
+/* clang-format off */
 /* name, alias, letter, metavar, help | key, type, min, max, later */
 const struct field spec_fields[] = {
 	{{"name", NULL, 'n', "NAME", "a name, unique among live sandboxes"}, "name", FIELD_NAME, 1, 64, NULL},
@@ -42,6 +43,7 @@ const struct field spec_fields[] = {
 	{{"mount", NULL, 0, "JSON", "{\"source\":..,\"target\":..}, read-only; in a list"}, "mounts", FIELD_OBJ, 0, 0, NULL},
 	{{"tty", NULL, 0, NULL, "give the command a terminal"}, "tty", FIELD_BOOL, 0, 0, NULL},
 };
+/* clang-format on */
 const size_t spec_fields_len = array_len(spec_fields);
 
 static int fill(json_t *obj, struct err *e)
@@ -111,7 +113,8 @@ int spec_complete(json_t *obj, struct err *e)
 	if (strcmp(json_str(obj, "backend"), "container"))
 		return err_set(e, -EOPNOTSUPP, "unsupported",
 			       "backend '%s' is not in this release: only "
-			       "container", json_str(obj, "backend"));
+			       "container",
+			       json_str(obj, "backend"));
 	if (!is_project(json_str(obj, "project")))
 		return err_set(e, -EBADMSG, "bad_value",
 			       "'project' is not a path of names such as "
@@ -120,6 +123,7 @@ int spec_complete(json_t *obj, struct err *e)
 	if (memory < SPEC_MEMORY_MIN_MB)
 		return err_set(e, -EINVAL, "memory_too_small",
 			       "memory_limit_mb %lld: a sandbox needs at least "
-			       "%d", (long long)memory, SPEC_MEMORY_MIN_MB);
+			       "%d",
+			       (long long)memory, SPEC_MEMORY_MIN_MB);
 	return check_mounts(json_object_get(obj, "mounts"), e);
 }

@@ -26,7 +26,8 @@ static int from_env(const char *var, const char *dflt, const char **ret,
 	if (v[0] != '/' || v[strlen(v) - 1] == '/' || strlen(v) > 1024)
 		return err_set(e, -EINVAL, "configuration",
 			       "%s='%s' is not an absolute path without a "
-			       "slash at its end", var, v);
+			       "slash at its end",
+			       var, v);
 	*ret = v;
 	return 0;
 }
@@ -46,9 +47,11 @@ int tree_init(struct tree *t, struct err *e)
 	t->cgroup = cgroup && *cgroup ? cgroup : "dsec";
 	if (strchr(t->cgroup, '.') || t->cgroup[0] == '/' ||
 	    strlen(t->cgroup) > 128)
-		return err_set(e, -EINVAL, "configuration",
-			       "DSEC_CGROUP='%s' is not a relative path without "
-			       "dots", t->cgroup);
+		return err_set(
+			e, -EINVAL, "configuration",
+			"DSEC_CGROUP='%s' is not a relative path without "
+			"dots",
+			t->cgroup);
 	return 0;
 }
 
@@ -67,8 +70,8 @@ int tree_path(char *buf, struct err *e, const char *fmt, ...)
 
 int tree_make(const struct tree *t, struct err *e)
 {
-	static const char *const run[] = {"", "/sb", "/name", "/task", "/uid",
-					  "/mnt"};
+	static const char *const run[] = {"",	   "/sb",  "/name",
+					  "/task", "/uid", "/mnt"};
 	static const char *const lib[] = {"", "/sb", "/dead"};
 	char path[PATH_MAX];
 	int r;
@@ -158,8 +161,10 @@ static int node_code(const struct tree *t, char *code, struct err *e)
 	if (fd < 0)
 		return err_sys(e, errno, "open '%s'", path);
 	if (read(fd, code, NODE_LEN) != NODE_LEN)
-		return err_set(e, -EIO, "configuration", "'%s' is torn: remove "
-			       "it", path);
+		return err_set(e, -EIO, "configuration",
+			       "'%s' is torn: remove "
+			       "it",
+			       path);
 	return 0;
 }
 

@@ -39,8 +39,7 @@ int tree_new_id(const struct tree *t, char *id, struct err *e);
  * The id of a sandbox given by id or name, into id[BOX_ID_LEN + 1].  An id is
  * not looked up.  "sandbox_unknown" for a name nobody has.
  */
-int tree_find(const struct tree *t, const char *word, char *id,
-	      struct err *e);
+int tree_find(const struct tree *t, const char *word, char *id, struct err *e);
 
 /* tree_path(buf, fmt, ...): snprintf into buf[PATH_MAX]; -ENAMETOOLONG. */
 int tree_path(char *buf, struct err *e, const char *fmt, ...)

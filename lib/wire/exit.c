@@ -3,6 +3,7 @@
 
 #include "wire/exit.h"
 
+/* clang-format off */
 const struct exit_code exit_codes[] = {
 	{"usage", EXIT_USAGE_ERROR, "the command line is wrong"},
 	{"bad_record", EXIT_BAD_RECORD, "a line is not a JSON object as PROTOCOL.md wants it"},
@@ -58,6 +59,7 @@ const struct exit_code exit_codes[] = {
 	{"stdout_lost", EXIT_STDOUT_LOST, "standard output was closed or is full"},
 	{"internal", EXIT_BUG, "a mistake of ours"},
 };
+/* clang-format on */
 const size_t exit_codes_len = sizeof(exit_codes) / sizeof(exit_codes[0]);
 
 const struct exit_outcome exit_outcomes[] = {
@@ -75,8 +77,8 @@ const struct exit_outcome exit_outcomes[] = {
 	{"supervisor-lost", true, "the supervisor died"},
 	{"node-lost", true, "the node went away"},
 };
-const size_t exit_outcomes_len =
-	sizeof(exit_outcomes) / sizeof(exit_outcomes[0]);
+const size_t exit_outcomes_len = sizeof(exit_outcomes) /
+				 sizeof(exit_outcomes[0]);
 
 enum exit_status exit_of(const struct err *e)
 {

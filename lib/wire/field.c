@@ -20,8 +20,8 @@ struct suffix {
 };
 
 static const struct suffix mb_suffixes[] = {
-	{"", 1}, {"M", 1}, {"G", 1024}, {"T", 1024 * 1024},
-	{"m", 1}, {"g", 1024}, {"MiB", 1}, {"GiB", 1024},
+	{"", 1},  {"M", 1},    {"G", 1024}, {"T", 1024 * 1024},
+	{"m", 1}, {"g", 1024}, {"MiB", 1},  {"GiB", 1024},
 };
 static const struct suffix s_suffixes[] = {
 	{"", 1}, {"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400},
@@ -101,14 +101,14 @@ static json_t *flag_value(const struct field *f, const char *arg)
 
 	switch (f->type) {
 	case FIELD_MB:
-		return whole(with_suffix(arg, mb_suffixes,
-					 array_len(mb_suffixes)));
+		return whole(
+			with_suffix(arg, mb_suffixes, array_len(mb_suffixes)));
 	case FIELD_S:
-		return whole(with_suffix(arg, s_suffixes,
-					 array_len(s_suffixes)));
+		return whole(
+			with_suffix(arg, s_suffixes, array_len(s_suffixes)));
 	case FIELD_MS:
-		return whole(with_suffix(arg, ms_suffixes,
-					 array_len(ms_suffixes)));
+		return whole(
+			with_suffix(arg, ms_suffixes, array_len(ms_suffixes)));
 	case FIELD_INT:
 		errno = 0;
 		i = strtoll(arg, &end, 10);
@@ -177,9 +177,8 @@ static int check_num(const struct field *f, const json_t *v, struct err *e)
 	d = json_number_value(v);
 	if (d * 1000 >= (double)f->min && d * 1000 <= (double)f->max)
 		return 0;
-	return err_set(e, -EBADMSG, "bad_value",
-		       "'%s' is %g: must be %g to %g", f->key, d,
-		       (double)f->min / 1000, (double)f->max / 1000);
+	return err_set(e, -EBADMSG, "bad_value", "'%s' is %g: must be %g to %g",
+		       f->key, d, (double)f->min / 1000, (double)f->max / 1000);
 }
 
 static int check_str(const struct field *f, const json_t *v, struct err *e)
@@ -246,8 +245,10 @@ static int check_cmd(const struct field *f, json_t *obj, json_t *v,
 	}
 	if (check_strs(f, v, NULL) < 0 || json_array_size(v) == 0 ||
 	    json_string_length(json_array_get(v, 0)) == 0)
-		return bad(f, "a command: an array of strings, or a string for "
-			      "the shell", e);
+		return bad(f,
+			   "a command: an array of strings, or a string for "
+			   "the shell",
+			   e);
 	return 0;
 }
 
@@ -266,8 +267,10 @@ static int check_one(const struct field *f, json_t *obj, json_t *v,
 		if (check_str(f, v, e) < 0)
 			return -EBADMSG;
 		if (!is_name(json_string_value(v)))
-			return bad(f, "a name: letters, digits, '.', '_' and "
-				      "'-', a letter or digit first", e);
+			return bad(f,
+				   "a name: letters, digits, '.', '_' and "
+				   "'-', a letter or digit first",
+				   e);
 		return 0;
 	case FIELD_INT:
 	case FIELD_MB:

@@ -11,28 +11,28 @@
  * through the same checks as one that came as a line.
  */
 enum field_type {
-	FIELD_NONE,   /* a flag without value that is no field */
-	FIELD_STR,    /* string; min, max: its length in bytes */
-	FIELD_NAME,   /* string of [A-Za-z0-9._-], first alphanumeric */
-	FIELD_INT,    /* exact integer between min and max */
-	FIELD_NUM,    /* number, min to max in thousandths */
-	FIELD_BOOL,   /* true or false; the flag takes no value */
-	FIELD_MB,     /* integer MiB; the flag takes 512, 512M, 2G */
-	FIELD_S,      /* integer seconds; the flag takes 300, 300s, 5m, 2h, 1d */
-	FIELD_MS,     /* integer milliseconds; the flag takes seconds (1.5) or
-			 500ms, 10s, 5m */
-	FIELD_CMD,    /* argv array; a string means /bin/sh -c string */
-	FIELD_STRS,   /* array of strings; the flag repeats */
-	FIELD_MAP,    /* object of strings; the flag repeats K=V */
-	FIELD_OBJ,    /* object or array; the flag takes JSON text */
-	FIELD_BYTES,  /* "key" (text) or "key_b64"; the flag takes text */
+	FIELD_NONE,  /* a flag without value that is no field */
+	FIELD_STR,   /* string; min, max: its length in bytes */
+	FIELD_NAME,  /* string of [A-Za-z0-9._-], first alphanumeric */
+	FIELD_INT,   /* exact integer between min and max */
+	FIELD_NUM,   /* number, min to max in thousandths */
+	FIELD_BOOL,  /* true or false; the flag takes no value */
+	FIELD_MB,    /* integer MiB; the flag takes 512, 512M, 2G */
+	FIELD_S,     /* integer seconds; the flag takes 300, 300s, 5m, 2h, 1d */
+	FIELD_MS,    /* integer milliseconds; the flag takes seconds (1.5) or
+			500ms, 10s, 5m */
+	FIELD_CMD,   /* argv array; a string means /bin/sh -c string */
+	FIELD_STRS,  /* array of strings; the flag repeats */
+	FIELD_MAP,   /* object of strings; the flag repeats K=V */
+	FIELD_OBJ,   /* object or array; the flag takes JSON text */
+	FIELD_BYTES, /* "key" (text) or "key_b64"; the flag takes text */
 };
 
 struct field {
-	struct opt opt; /* first: see OPT_TABLE */
+	struct opt opt;	 /* first: see OPT_TABLE */
 	const char *key; /* NULL: a flag only */
 	enum field_type type;
-	int64_t min, max; /* 0, 0: the type's own bounds */
+	int64_t min, max;  /* 0, 0: the type's own bounds */
 	const char *later; /* refused by name: the feature it waits for */
 };
 

@@ -45,8 +45,7 @@ int json_parse(const char *text, size_t len, json_t **ret_obj, struct err *e)
 			       je.column);
 	if (!json_is_object(obj)) {
 		json_decref(obj);
-		return err_set(e, -EBADMSG, "bad_record",
-			       "not a JSON object");
+		return err_set(e, -EBADMSG, "bad_record", "not a JSON object");
 	}
 	*ret_obj = obj;
 	return 0;
@@ -176,8 +175,8 @@ int json_get_bytes(const json_t *obj, const char *key, char **ret_data,
 		return err_set(e, -EBADMSG, "bad_value",
 			       "both '%s' and '%s' are given", key, name);
 	if (!json_is_string(plain ? plain : coded))
-		return err_set(e, -EBADMSG, "bad_value",
-			       "'%s' is not a string", plain ? key : name);
+		return err_set(e, -EBADMSG, "bad_value", "'%s' is not a string",
+			       plain ? key : name);
 	len = json_string_length(plain ? plain : coded);
 	out = malloc(len + 4);
 	if (!out)
@@ -185,16 +184,15 @@ int json_get_bytes(const json_t *obj, const char *key, char **ret_data,
 	if (plain) {
 		memcpy(out, json_string_value(plain), len + 1);
 	} else if (b64_decode(json_string_value(coded), len, out, &len) < 0) {
-		return err_set(e, -EBADMSG, "bad_value",
-			       "'%s' is not base64", name);
+		return err_set(e, -EBADMSG, "bad_value", "'%s' is not base64",
+			       name);
 	}
 	*ret_data = steal_ptr(out);
 	*ret_len = len;
 	return 1;
 }
 
-int json_read_file(int dirfd, const char *path, json_t **ret_obj,
-		   struct err *e)
+int json_read_file(int dirfd, const char *path, json_t **ret_obj, struct err *e)
 {
 	auto_free char *text = NULL;
 	size_t len;

@@ -60,13 +60,11 @@ static ssize_t find_line(struct jsonl *j, size_t from)
 
 static int too_long(struct jsonl *j, struct err *e)
 {
-	return err_set(e, -EMSGSIZE, "too_large",
-		       "line %llu is over %d bytes",
+	return err_set(e, -EMSGSIZE, "too_large", "line %llu is over %d bytes",
 		       (unsigned long long)j->line, JSON_LINE_MAX);
 }
 
-int jsonl_next(struct jsonl *j, char **ret_text, size_t *ret_len,
-	       struct err *e)
+int jsonl_next(struct jsonl *j, char **ret_text, size_t *ret_len, struct err *e)
 {
 	size_t seen = 0;
 	ssize_t len;

@@ -119,7 +119,7 @@ static json_t *text_of(const char *msg)
 
 	if (j)
 		return j;
-	for (i = 0; msg[i] && i < sizeof(clean) - 1; i++)
+	for (i = 0; i < sizeof(clean) - 1 && msg[i]; i++)
 		clean[i] = (unsigned char)msg[i] < 0x80 ? msg[i] : '?';
 	clean[i] = '\0';
 	return json_string(clean);
