@@ -128,7 +128,8 @@ check-vm: tests
 deps:
 	share/deps/install
 
-quickstart: deps
+quickstart:
+	share/deps/install build run test
 	$(MAKE) all
 	share/quickstart
 
