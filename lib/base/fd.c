@@ -172,6 +172,7 @@ int fd_send(int sock, const void *data, size_t len, const int *fds, size_t nfds,
 		msg.msg_control = u.buf;
 		msg.msg_controllen = CMSG_SPACE(nfds * sizeof(int));
 		c = CMSG_FIRSTHDR(&msg);
+		assert(c);
 		c->cmsg_level = SOL_SOCKET;
 		c->cmsg_type = SCM_RIGHTS;
 		c->cmsg_len = CMSG_LEN(nfds * sizeof(int));
@@ -243,7 +244,7 @@ static int unix_addr(const char *path, struct sockaddr_un *addr, int *ret_dir,
 	memset(addr, 0, sizeof(*addr));
 	addr->sun_family = AF_UNIX;
 	if (strlen(path) < sizeof(addr->sun_path)) {
-		strcpy(addr->sun_path, path);
+		memcpy(addr->sun_path, path, strlen(path) + 1);
 		return 0;
 	}
 	if (!base || (size_t)(base - path) >= sizeof(dir) ||
