@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef BOX_TEARDOWN_H
+#define BOX_TEARDOWN_H
+
+#include "box/tree.h"
+#include "sys/cgroup.h"
+#include "wire/json.h"
+
+/*
+ * The end of a sandbox, for whoever has to see to it: its supervisor, dsec-run
+ * for a one-shot or a launch that failed, dsec-doctor for one whose supervisor
+ * is gone.  Every step is fine with being done already, so a teardown that was
+ * interrupted is simply done again.
+ */
+
+/*
+ * teardown_record(t, id, why, e):
+ * Write dead/<hour>/<id>.json, durably: ${why} ("outcome", "infra" and what
+ * else is known) with "sandbox", "ended_ms" and the sandbox's spec under
+ * "spec".  A record that is there already stays.  Also drops the hours that are
+ * older than $DSEC_RETAIN_S.
+ */
+int teardown_record(const struct tree *t, const char *id, const json_t *why,
+		    struct err *e);
+
+/* teardown_name(t, id): give its name back, if it is still its own. */
+void teardown_name(const struct tree *t, const char *id);
+
+/*
+ * teardown(t, cgroups, id, why, e):
+ * Kill whatever still runs in its cgroups, record ${why} (NULL: nothing is
+ * recorded), and remove its cgroups, its directory in the library with the
+ * writable layer, its name, its links and, last, its claim and run directory:
+ * until then it still counts, and a sweep finds it.  Goes on after a failure
+ * as far as it can and returns the first one; what is left is for the next
+ * call.  The caller holds the claim's lock or knows that nobody does.
+ */
+int teardown(const struct tree *t, const struct cgroup_root *cgroups,
+	     const char *id, const json_t *why, struct err *e);
+
+/* teardown_lost(t, cgroups, id, e): that of a sandbox whose supervisor died. */
+int teardown_lost(const struct tree *t, const struct cgroup_root *cgroups,
+		  const char *id, struct err *e);
+
+#endif
