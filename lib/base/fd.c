@@ -417,8 +417,8 @@ static int flatten_once(int root, unsigned *serial, size_t *ret_left,
 int fd_remove_tree(int dirfd, const char *name, struct err *e)
 {
 	auto_close int root = -1;
-	unsigned serial = 0;
-	size_t left, was = 0;
+	unsigned serial = 0, was, stuck = 0;
+	size_t left;
 	int r;
 
 	if (unlinkat(dirfd, name, 0) == 0 || errno == ENOENT)
@@ -429,12 +429,13 @@ int fd_remove_tree(int dirfd, const char *name, struct err *e)
 	if (root < 0)
 		return err_sys(e, errno, "remove '%s'", name);
 	r = empty_dir(root, root, &serial, e);
-	for (int same = 0; r == 0; same = left == was ? same + 1 : 0) {
-		was = left = 0;
+	while (r == 0) {
+		was = serial;
 		r = flatten_once(root, &serial, &left, e);
-		if (r < 0 || left == 0)
+		/* What was moved up meanwhile may not have been seen. */
+		if (r < 0 || (left == 0 && serial == was))
 			break;
-		if (same > 1000)
+		if (serial == was && ++stuck > 1000)
 			return err_sys(e, EBUSY, "remove '%s'", name);
 	}
 	if (r < 0)
