@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/mount.h>
+#include <linux/openat2.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "sys/mount.h"
+
+/* <sys/mount.h> and <linux/mount.h> do not go together in glibc 2.36. */
+#define UMOUNT_DETACH 2
+
+static int mount_call(const char *source, const char *target, const char *type,
+		      unsigned long flags, const void *data)
+{
+	return syscall(SYS_mount, source, target, type, flags, data) < 0
+		       ? -errno
+		       : 0;
+}
+
+int mount_fs(const char *type, const char *target, unsigned long flags,
+	     const char *data)
+{
+	return mount_call(type, target, type, flags, data);
+}
+
+int mount_bind(const char *source, const char *target)
+{
+	return mount_call(source, target, NULL, MS_BIND, NULL);
+}
+
+int mount_bind_ro(const char *path)
+{
+	int r = mount_bind(path, path);
+
+	if (r < 0)
+		return r;
+	return mount_call(NULL, path, NULL,
+			  MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID |
+				  MS_NODEV | MS_NOEXEC,
+			  NULL);
+}
+
+int mount_idmapped(const struct mount_copy *m)
+{
+	unsigned rec = m->recursive ? AT_RECURSIVE : 0;
+	struct mount_attr attr = {.attr_set = m->attrs};
+	unsigned flags = MOVE_MOUNT_F_EMPTY_PATH;
+	int fd, r = 0;
+
+	fd = (int)syscall(SYS_open_tree, AT_FDCWD, m->source,
+			  OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | rec);
+	if (fd < 0)
+		return -errno;
+	if (m->userns >= 0) {
+		attr.attr_set |= MOUNT_ATTR_IDMAP;
+		attr.userns_fd = (uint64_t)m->userns;
+	}
+	if (attr.attr_set &&
+	    syscall(SYS_mount_setattr, fd, "", AT_EMPTY_PATH | rec, &attr,
+		    sizeof(attr)) < 0)
+		r = -errno;
+	if (!*m->target)
+		flags |= MOVE_MOUNT_T_EMPTY_PATH;
+	if (r == 0 && syscall(SYS_move_mount, fd, "", m->target_fd, m->target,
+			      flags) < 0)
+		r = -errno;
+	close(fd);
+	return r;
+}
+
+int mount_target(int root, const char *path)
+{
+	struct open_how how = {
+		.flags = O_PATH | O_CLOEXEC,
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS |
+			   RESOLVE_NO_MAGICLINKS,
+	};
+	int fd = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
+
+	return fd < 0 ? -errno : fd;
+}
+
+const char *mount_on_fd(char *buf, int fd)
+{
+	char digits[12];
+	unsigned n = 0;
+
+	strcpy(buf, "/proc/self/fd/");
+	do
+		digits[n++] = (char)('0' + fd % 10);
+	while (fd /= 10);
+	for (size_t at = strlen(buf); n > 0;) {
+		buf[at++] = digits[--n];
+		buf[at] = '\0';
+	}
+	return buf;
+}
+
+int mount_pivot(void)
+{
+	if (syscall(SYS_pivot_root, ".", ".") < 0)
+		return -errno;
+	/* The old root now lies on top of the new one at ".". */
+	return syscall(SYS_umount2, ".", UMOUNT_DETACH) < 0 ? -errno : 0;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SYS_MOUNT_H
+#define SYS_MOUNT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/*
+ * The mount calls a launch makes.  They are raw, return 0 or an fd or -errno,
+ * allocate nothing, and are safe in a child that shares our memory.
+ */
+
+/* mount_fs(type, target, flags, data): mount(2) of a file system. */
+int mount_fs(const char *type, const char *target, unsigned long flags,
+	     const char *data);
+
+/* mount_bind(source, target): MS_BIND with the source mount's own flags. */
+int mount_bind(const char *source, const char *target);
+
+/* mount_bind_ro(path): bind ${path} on itself and make that read-only. */
+int mount_bind_ro(const char *path);
+
+/*
+ * mount_idmapped(source, userns, attrs, target_fd, target):
+ * Mount a copy of the tree at ${source} on ${target}, with the ids of ${userns}
+ * (-1: as they are) and the MOUNT_ATTR_* ${attrs}.  With ${target} "" the
+ * target is ${target_fd} itself.  -EINVAL or -EPERM where the file system cannot
+ * be idmapped.
+ */
+struct mount_copy {
+	const char *source;
+	int userns;
+	uint64_t attrs;
+	bool recursive;
+	int target_fd;
+	const char *target;
+};
+int mount_idmapped(const struct mount_copy *m);
+
+/*
+ * mount_target(root, path): an O_PATH descriptor of ${path} (relative) below
+ * the directory ${root}, through no link and no mount of somebody else, for a
+ * mount to land on: an image cannot point it elsewhere.
+ */
+int mount_target(int root, const char *path);
+
+/* mount_on_fd(buf, fd): "/proc/self/fd/N" into buf[32], for mount(2). */
+const char *mount_on_fd(char *buf, int fd);
+
+/* mount_pivot(): the working directory becomes the root, the old one goes. */
+int mount_pivot(void);
+
+#endif
