@@ -15,4 +15,7 @@ struct init_report {
 	uint64_t utime_us, stime_us, maxrss_kb;
 };
 
+/* The descriptor pid 1 finds the pipe on; it has no other. */
+#define INIT_REPORT_FD 3
+
 #endif

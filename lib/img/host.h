@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef IMG_HOST_H
+#define IMG_HOST_H
+
+#include "base/err.h"
+
+/*
+ * host_root(lib, path, size, e):
+ * The root of the image "host" into ${path}, made under ${lib}/img if it is not
+ * there yet.  Its name carries the times of the host files it was made from, so
+ * that a node whose packages changed gets a new one.
+ */
+int host_root(const char *lib, char *path, size_t size, struct err *e);
+
+#endif
