@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "sys/cgroup_priv.h"
+
+/* Freezing before a kill without cgroup.kill: longer than this and the
+ * processes are killed as they run. */
+#define FREEZE_FIRST_MS 500
+
+/* The kernel rate-limits its notifications to one in 10 ms and v1 has none, so
+ * a wait is for slices of time that grow from 1 ms to this. */
+#define SLICE_MAX_MS 16
+
+struct wait {
+	uint64_t until_ms;
+	int slice_ms;
+};
+
+static struct wait wait_for(unsigned timeout_ms)
+{
+	return (struct wait){.until_ms = clock_ms() + timeout_ms,
+			     .slice_ms = 1};
+}
+
+/* A slice of time, or less if ${fd} (may be -1) tells of a change.  False when
+ * the time is over. */
+static bool wait_more(struct wait *w, int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLPRI};
+	uint64_t now = clock_ms();
+	int ms = w->slice_ms;
+
+	if (now >= w->until_ms)
+		return false;
+	if (w->until_ms - now < (uint64_t)ms)
+		ms = (int)(w->until_ms - now);
+	poll(&p, 1, ms);
+	if (w->slice_ms < SLICE_MAX_MS)
+		w->slice_ms *= 2;
+	return true;
+}
+
+/*
+ * Wait until ${key} is ${value} in cgroup.events.  1, 0 when the time is over,
+ * or -errno.  A group that is gone has nothing in it.
+ */
+static int wait_event(const struct cgroup_root *root, const char *dir,
+		      const char *key, uint64_t value, unsigned timeout_ms,
+		      struct err *e)
+{
+	struct wait w = wait_for(timeout_ms);
+	char path[CGROUP_PATH_MAX + 16], text[256];
+	auto_close int fd = -1;
+	uint64_t now;
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "%s/cgroup.events", dir);
+	fd = openat(root->tree[0], path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return err_sys(e, errno, "open '%s'", path);
+	do {
+		n = pread(fd, text, sizeof(text) - 1, 0);
+		if (n < 0)
+			return err_sys(e, errno, "read '%s'", path);
+		text[n] = '\0';
+		if (cgroup_key(text, key, &now) && now == value)
+			return 1;
+	} while (wait_more(&w, fd));
+	return 0;
+}
+
+/* 1 when freezer.state of ${dir} is ${want} in time, else 0. */
+static int wait_v1(const struct cgroup_root *root, const char *dir,
+		   const char *want, unsigned timeout_ms, struct err *e)
+{
+	struct wait w = wait_for(timeout_ms);
+	char path[CGROUP_PATH_MAX + 16], text[32];
+	int r;
+
+	snprintf(path, sizeof(path), "%s/freezer.state", dir);
+	do {
+		r = cgroup_read(root->tree[0], path, text, sizeof(text), e);
+		if (r < 0)
+			return r;
+		if (!strncmp(text, want, strlen(want)) &&
+		    text[strlen(want)] == '\n')
+			return 1;
+	} while (wait_more(&w, -1));
+	return 0;
+}
+
+/* Freeze or thaw ${dir} and what is below; 1 when it is so in time, else 0. */
+static int freeze_dir(const struct cgroup_root *root, const char *dir, bool on,
+		      unsigned timeout_ms, struct err *e)
+{
+	bool v1 = root->mode == CGROUP_V1;
+	const char *text = v1 ? (on ? "FROZEN" : "THAWED") : (on ? "1" : "0");
+	char path[CGROUP_PATH_MAX + 16];
+	int r;
+
+	snprintf(path, sizeof(path), "%s/%s", dir,
+		 v1 ? "freezer.state" : "cgroup.freeze");
+	r = fd_write_str(root->tree[0], path, text, e);
+	if (r < 0)
+		return r;
+	if (v1)
+		return wait_v1(root, dir, text, timeout_ms, e);
+	return wait_event(root, dir, "frozen", on, timeout_ms, e);
+}
+
+int cgroup_freeze(const struct cgroup_root *root, const char *id, bool on,
+		  unsigned timeout_ms, struct err *e)
+{
+	char dir[CGROUP_PATH_MAX];
+	int r;
+
+	r = cgroup_path(dir, id, NULL, NULL, e);
+	if (r < 0)
+		return r;
+	r = freeze_dir(root, dir, on, timeout_ms, e);
+	if (r != 0)
+		return r < 0 ? r : 0;
+	if (on)
+		freeze_dir(root, dir, false, 0, NULL);
+	return err_set(e, -ETIMEDOUT, "timeout",
+		       "the sandbox did not %s within %u ms%s",
+		       on ? "freeze" : "thaw", timeout_ms,
+		       on ? " and was thawed again" : "");
+}
+
+/* The process ids of ${dir}/cgroup.procs, without those below, in ${ret}. */
+struct pids {
+	pid_t *pid;
+	size_t n;
+};
+
+static int read_pids(const struct cgroup_root *root, const char *dir,
+		     struct pids *ret, struct err *e)
+{
+	char path[CGROUP_PATH_MAX + 16], *text = NULL, *p, *end;
+	struct pids pids = {NULL, 0};
+	size_t lines = 0;
+	int r;
+
+	snprintf(path, sizeof(path), "%s/cgroup.procs", dir);
+	r = fd_read_file(root->tree[0], path, 64 * 1024 * 1024, &text, NULL, e);
+	if (r < 0)
+		return r;
+	for (p = text; *p; p++)
+		lines += *p == '\n';
+	pids.pid = malloc((lines + 1) * sizeof(*pids.pid));
+	if (!pids.pid) {
+		free(text);
+		return err_sys(e, ENOMEM, "processes of '%s'", dir);
+	}
+	for (p = text; pids.n < lines; p = end) {
+		long v = strtol(p, &end, 10);
+
+		if (end == p)
+			break;
+		/* 0 stands for a process of another pid namespace. */
+		if (v > 0)
+			pids.pid[pids.n++] = (pid_t)v;
+	}
+	free(text);
+	*ret = pids;
+	return 0;
+}
+
+static bool has_pid(const struct pids *pids, pid_t pid)
+{
+	for (size_t i = 0; i < pids->n; i++)
+		if (pids->pid[i] == pid)
+			return true;
+	return false;
+}
+
+#define SIGNAL_BATCH 64
+
+/*
+ * A number read from cgroup.procs may be another process by the time it is
+ * used.  So: a pidfd first, then the list again.  A pid that is in the list
+ * still belongs to the group, and the pidfd to the same process or a dead one.
+ */
+static int signal_batch(const struct cgroup_root *root, const char *dir,
+			const pid_t *pid, size_t n, int sig, struct err *e)
+{
+	int fd[SIGNAL_BATCH], r;
+	struct pids again;
+
+	for (size_t i = 0; i < n; i++)
+		fd[i] = (int)syscall(SYS_pidfd_open, pid[i], 0);
+	r = read_pids(root, dir, &again, e);
+	for (size_t i = 0; i < n; i++) {
+		if (fd[i] < 0)
+			continue;
+		if (r == 0 && has_pid(&again, pid[i]))
+			syscall(SYS_pidfd_send_signal, fd[i], sig, NULL, 0);
+		fd_close(fd[i]);
+	}
+	if (r == 0)
+		free(again.pid);
+	return r;
+}
+
+static int signal_dir(const struct cgroup_root *root, const char *dir, int sig,
+		      struct err *e)
+{
+	struct pids pids;
+	size_t n;
+	int r;
+
+	r = read_pids(root, dir, &pids, e);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < pids.n && r == 0; i += n) {
+		n = pids.n - i < SIGNAL_BATCH ? pids.n - i : SIGNAL_BATCH;
+		r = signal_batch(root, dir, pids.pid + i, n, sig, e);
+	}
+	free(pids.pid);
+	return r;
+}
+
+int cgroup_signal(const struct cgroup_root *root, const char *id,
+		  const char *leaf, int sig, struct err *e)
+{
+	char dir[CGROUP_PATH_MAX];
+	int r;
+
+	r = cgroup_path(dir, id, leaf, NULL, e);
+	return r < 0 ? r : signal_dir(root, dir, sig, e);
+}
+
+int cgroup_leaf_count(const struct cgroup_root *root, const char *id,
+		      const char *leaf)
+{
+	char dir[CGROUP_PATH_MAX];
+	struct pids pids;
+	int r;
+
+	r = cgroup_path(dir, id, leaf, NULL, NULL);
+	if (r == 0)
+		r = read_pids(root, dir, &pids, NULL);
+	if (r < 0)
+		return r;
+	free(pids.pid);
+	return (int)pids.n;
+}
+
+static int count_leaf(const struct cgroup_root *root, const char *id,
+		      const char *leaf, void *arg, struct err *e)
+{
+	int n = cgroup_leaf_count(root, id, leaf);
+
+	(void)e;
+	if (n > 0)
+		*(unsigned *)arg += (unsigned)n;
+	return 0;
+}
+
+static int kill_leaf(const struct cgroup_root *root, const char *id,
+		     const char *leaf, void *arg, struct err *e)
+{
+	(void)arg;
+	return cgroup_signal(root, id, leaf, SIGKILL, e);
+}
+
+/* v1: processes of a frozen sandbox die only outside its frozen group, so let
+ * those of a leaf, which have their SIGKILL already, go up to the parent. */
+static int move_out(const struct cgroup_root *root, const char *dir,
+		    struct err *e)
+{
+	auto_close int fd = -1;
+	struct pids pids;
+	char text[16];
+	int r, n;
+
+	fd = openat(root->tree[0], "cgroup.procs", O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		return err_sys(e, errno, "open cgroup.procs");
+	r = read_pids(root, dir, &pids, e);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < pids.n; i++) {
+		n = snprintf(text, sizeof(text), "%d", (int)pids.pid[i]);
+		if (write(fd, text, (size_t)n) < 0 && errno != ESRCH) {
+			r = err_sys(e, errno, "move a process out");
+			break;
+		}
+	}
+	free(pids.pid);
+	return r;
+}
+
+static bool is_frozen_above(const struct cgroup_root *root, const char *id)
+{
+	char path[CGROUP_PATH_MAX], text[32];
+
+	if (cgroup_path(path, id, NULL, "freezer.state", NULL) < 0 ||
+	    cgroup_read(root->tree[0], path, text, sizeof(text), NULL) < 0)
+		return false;
+	return strncmp(text, "THAWED", 6) != 0;
+}
+
+static bool is_empty(const struct cgroup_root *root, const char *id,
+		     const char *leaf)
+{
+	unsigned n = 0;
+
+	if (leaf)
+		count_leaf(root, id, leaf, &n, NULL);
+	else
+		cgroup_each_leaf(root, id, count_leaf, &n, NULL);
+	return n == 0;
+}
+
+/*
+ * Without cgroup.kill: stop them first, so that nothing forks away from the
+ * list, then SIGKILL each, then let them run to die of it.  What could not be
+ * stopped in time gets its signals running; rounds go on until none is left.
+ */
+static int kill_round(const struct cgroup_root *root, const char *id,
+		      const char *leaf, const char *dir, struct err *e)
+{
+	bool above = root->mode == CGROUP_V1 && leaf &&
+		     is_frozen_above(root, id);
+	int r;
+
+	if (!above) {
+		r = freeze_dir(root, dir, true, FREEZE_FIRST_MS, e);
+		if (r < 0)
+			return r;
+	}
+	r = leaf ? cgroup_signal(root, id, leaf, SIGKILL, e)
+		 : cgroup_each_leaf(root, id, kill_leaf, NULL, e);
+	if (above)
+		return r < 0 ? r : move_out(root, dir, e);
+	freeze_dir(root, dir, false, 0, NULL);
+	return r;
+}
+
+static int kill_by_hand(const struct cgroup_root *root, const char *id,
+			const char *leaf, const char *dir, unsigned timeout_ms,
+			struct err *e)
+{
+	uint64_t until = clock_ms() + timeout_ms;
+	int r;
+
+	do {
+		struct wait w = wait_for(64);
+
+		r = kill_round(root, id, leaf, dir, e);
+		if (r < 0)
+			return r;
+		do
+			if (is_empty(root, id, leaf))
+				return 1;
+		while (wait_more(&w, -1));
+	} while (clock_ms() < until);
+	return 0;
+}
+
+/* 1 none is left, 0 some are, or -errno. */
+static int kill_dir(const struct cgroup_root *root, const char *id,
+		    const char *leaf, const char *dir, unsigned timeout_ms,
+		    struct err *e)
+{
+	char path[CGROUP_PATH_MAX + 16];
+	int r;
+
+	if (root->mode == CGROUP_V1)
+		return kill_by_hand(root, id, leaf, dir, timeout_ms, e);
+	snprintf(path, sizeof(path), "%s/cgroup.kill", dir);
+	r = fd_write_str(root->tree[0], path, "1", e);
+	if (r == 0)
+		return wait_event(root, dir, "populated", 0, timeout_ms, e);
+	/* The file came later than the rest of v2. */
+	snprintf(path, sizeof(path), "%s/cgroup.procs", dir);
+	if (r != -ENOENT || faccessat(root->tree[0], path, F_OK, 0) < 0)
+		return r;
+	return kill_by_hand(root, id, leaf, dir, timeout_ms, e);
+}
+
+int cgroup_kill(const struct cgroup_root *root, const char *id,
+		const char *leaf, unsigned timeout_ms, unsigned *ret_killed,
+		struct err *e)
+{
+	char dir[CGROUP_PATH_MAX];
+	unsigned killed = 0;
+	struct err why;
+	int r;
+
+	r = cgroup_path(dir, id, leaf, NULL, e);
+	if (r < 0)
+		return r;
+	if (ret_killed && leaf)
+		count_leaf(root, id, leaf, &killed, NULL);
+	else if (ret_killed)
+		cgroup_each_leaf(root, id, count_leaf, &killed, NULL);
+	r = kill_dir(root, id, leaf, dir, timeout_ms, &why);
+	/* A group that is not there, or goes while we look, holds nobody. */
+	if (r == -ENOENT || r == -ENODEV)
+		r = 1;
+	if (r == 0)
+		r = err_set(&why, -ETIMEDOUT, "timeout",
+			    "processes of '%s' were left %u ms after SIGKILL",
+			    dir, timeout_ms);
+	if (r < 0) {
+		if (e)
+			*e = why;
+		return r;
+	}
+	if (ret_killed)
+		*ret_killed = killed;
+	return 0;
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SYS_CGROUP_PRIV_H
+#define SYS_CGROUP_PRIV_H
+
+#include <limits.h>
+#include <stddef.h>
+
+#include "sys/cgroup.h"
+
+/*
+ * The trees in use.  Each is a mounted hierarchy, known by an O_PATH descriptor
+ * of our parent group in it; every other path is relative to one of these.
+ * tree[0] holds the leaves: the v2 tree, or v1's freezer.  memory, pids, cpu
+ * and cpuacct are descriptors out of tree[] (on v2 all the same one, on v1 some
+ * may share a hierarchy); cpuacct is -1 where tree[0] accounts for CPU time.
+ */
+#define CGROUP_TREES_MAX 5
+
+struct cgroup_root {
+	enum cgroup_mode mode;
+	int tree[CGROUP_TREES_MAX];
+	unsigned ntrees;
+	int memory, pids, cpu, cpuacct;
+	bool clone_into; /* CLONE_INTO_CGROUP works, from where we are */
+};
+
+/* A path below a tree: ID/LEAF/FILE and the longest names of each. */
+#define CGROUP_PATH_MAX (3 * (NAME_MAX + 1))
+
+/*
+ * cgroup_open_as(parent, want, ret_root, e):
+ * cgroup_open(), made to use a kind of node: for tests.  CGROUP_V1 and
+ * CGROUP_HYBRID both work where v1 trees and a v2 tree are mounted.  ${want} of
+ * -1: whichever is best.
+ */
+int cgroup_open_as(const char *parent, int want, struct cgroup_root **ret_root,
+		   struct err *e);
+
+/*
+ * cgroup_path(path, id, leaf, file, e):
+ * ${id}[/${leaf}][/${file}] into path[CGROUP_PATH_MAX]; ${leaf} and ${file} may
+ * be NULL.
+ */
+int cgroup_path(char *path, const char *id, const char *leaf, const char *file,
+		struct err *e);
+
+/* cgroup_read(dirfd, path, buf, size, e): a small kernel file as a string; how
+ * many bytes it had. */
+int cgroup_read(int dirfd, const char *path, char *buf, size_t size,
+		struct err *e);
+
+/* cgroup_key(text, key, ret): the number after "key " at a line's start. */
+bool cgroup_key(const char *text, const char *key, uint64_t *ret);
+
+/*
+ * cgroup_each_leaf(root, id, fn, arg, e):
+ * ${fn} for the name of each leaf of ${id}, until one fails.
+ */
+typedef int cgroup_leaf_fn(const struct cgroup_root *root, const char *id,
+			   const char *leaf, void *arg, struct err *e);
+int cgroup_each_leaf(const struct cgroup_root *root, const char *id,
+		     cgroup_leaf_fn *fn, void *arg, struct err *e);
+
+#endif
