@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/openat2.h>
+#include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,6 +87,7 @@ int fd_read_file(int dirfd, const char *path, size_t max, char **ret_text,
 
 int fd_write_all(int fd, const void *data, size_t len, struct err *e)
 {
+	struct pollfd pfd = {.fd = fd, .events = POLLOUT};
 	const char *p = data;
 	ssize_t n;
 
@@ -93,6 +95,11 @@ int fd_write_all(int fd, const void *data, size_t len, struct err *e)
 		n = write(fd, p, len);
 		if (n < 0 && errno == EINTR)
 			continue;
+		/* Somebody we share the file with made it non-blocking. */
+		if (n < 0 && errno == EAGAIN) {
+			poll(&pfd, 1, -1);
+			continue;
+		}
 		if (n < 0)
 			return err_sys(e, errno, "write");
 		p += n;

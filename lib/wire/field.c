@@ -252,6 +252,17 @@ static int check_cmd(const struct field *f, json_t *obj, json_t *v,
 	return 0;
 }
 
+static int check_id(const char *key, const json_t *v, struct err *e)
+{
+	if (json_is_integer(v))
+		return 0;
+	if (!json_is_string(v) || json_string_length(v) > 128)
+		return err_set(e, -EBADMSG, "bad_value",
+			       "'%s' is not an integer or a string of at most "
+			       "128 bytes", key);
+	return 0;
+}
+
 static int check_one(const struct field *f, json_t *obj, json_t *v,
 		     struct err *e)
 {
@@ -287,6 +298,8 @@ static int check_one(const struct field *f, json_t *obj, json_t *v,
 		return check_strs(f, v, e);
 	case FIELD_MAP:
 		return check_map(f, v, e);
+	case FIELD_ID:
+		return check_id(f->key, v, e);
 	case FIELD_OBJ:
 		return json_is_object(v) || json_is_array(v)
 			       ? 0
@@ -321,17 +334,6 @@ static const struct field *find(const struct field *fields, size_t n,
 	return NULL;
 }
 
-static int check_id(const json_t *v, struct err *e)
-{
-	if (json_is_integer(v))
-		return 0;
-	if (!json_is_string(v) || json_string_length(v) > 128)
-		return err_set(e, -EBADMSG, "bad_value",
-			       "'id' is not an integer or a string of at most "
-			       "128 bytes");
-	return 0;
-}
-
 int field_check(const struct field *fields, size_t n, json_t *obj,
 		struct err *e)
 {
@@ -347,7 +349,7 @@ int field_check(const struct field *fields, size_t n, json_t *obj,
 			continue;
 		}
 		if (!strcmp(key, "id")) {
-			r = check_id(v, e);
+			r = check_id(key, v, e);
 		} else {
 			f = find(fields, n, key);
 			if (!f)

@@ -25,6 +25,7 @@ enum field_type {
 	FIELD_STRS,  /* array of strings; the flag repeats */
 	FIELD_MAP,   /* object of strings; the flag repeats K=V */
 	FIELD_OBJ,   /* object or array; the flag takes JSON text */
+	FIELD_ID,    /* an integer, or a string of at most 128 bytes */
 	FIELD_BYTES, /* "key" (text) or "key_b64"; the flag takes text */
 };
 
