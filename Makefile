@@ -72,7 +72,7 @@ INTERNAL := $(foreach p,$(PROGS),$(if $($(p)_INTERNAL),$(p)))
 PUBLIC := $(filter-out $(INTERNAL),$(PROGS))
 TARGETS := $(PUBLIC:%=$(BIN)/%) $(INTERNAL:%=$(LIBEXEC)/%)
 
-.PHONY: all deps quickstart check check-big check-vm lint fmt fmt-check bench \
+.PHONY: all deps quickstart check check-quick check-big check-vm lint fmt fmt-check bench \
 	fuzz man install new clean tests
 .DEFAULT_GOAL := all
 .SECONDARY:
@@ -117,6 +117,11 @@ tests: all $(UNIT) $(HELPERS)
 check: tests
 	BUILD=$(B) BIN=$(abspath $(BIN)) tests/run $(UNIT) \
 		$(sort $(wildcard tests/cli/*.t)) $(sort $(wildcard tests/sys/*.t))
+
+# Without the sandboxes: what a sanitizer or valgrind build can run.
+check-quick: tests
+	BUILD=$(B) BIN=$(abspath $(BIN)) tests/run $(UNIT) \
+		$(sort $(wildcard tests/cli/*.t))
 
 check-big: tests
 	BUILD=$(B) BIN=$(abspath $(BIN)) tests/run \
