@@ -4,24 +4,16 @@
 
 #include "base/err.h"
 
-/* For the analyzers alone, which see one file at a time: what these return. */
-#define err_sys(e, errnum, ...)                                                \
+/* For the analyzers alone, which see one file at a time: these fail. */
+#define err_negative_(call)                                                    \
 	({                                                                     \
-		int err_n_ = (errnum);                                         \
-		(void)(err_sys)(e, err_n_, __VA_ARGS__);                       \
-		err_n_ > 0 ? -err_n_ : -5;                                     \
+		int err_r_ = (call);                                           \
+		if (err_r_ >= 0)                                               \
+			__builtin_unreachable();                               \
+		err_r_;                                                        \
 	})
-#define err_set(e, r, ...)                                                     \
-	({                                                                     \
-		int err_r_ = (r);                                              \
-		(void)(err_set)(e, err_r_, __VA_ARGS__);                       \
-		err_r_ < 0 ? err_r_ : -5;                                      \
-	})
-#define err_wrap(e, r, ...)                                                    \
-	({                                                                     \
-		int err_r_ = (r);                                              \
-		(void)(err_wrap)(e, err_r_, __VA_ARGS__);                      \
-		err_r_ < 0 ? err_r_ : -5;                                      \
-	})
+#define err_sys(...)  err_negative_((err_sys)(__VA_ARGS__))
+#define err_set(...)  err_negative_((err_set)(__VA_ARGS__))
+#define err_wrap(...) err_negative_((err_wrap)(__VA_ARGS__))
 
 #endif
