@@ -13,7 +13,8 @@
 # SAN=address,undefined and VALGRIND=1 build into directories of their own.
 # A directory under cmd/ is a program; cmd/NAME/build.mk may set for it
 #   NAME_INTERNAL=1 (libexec), NAME_STATIC=1, NAME_CFLAGS, NAME_LDFLAGS,
-#   NAME_LIBS, NAME_NOLIB=1 (links none of lib/).
+#   NAME_LIBS, NAME_NOLIB=1 (links none of lib/),
+# and add files that it makes in libexec to INSTALL_LIBEXEC, with their rule.
 
 PREFIX ?= /usr/local
 CC ?= gcc
@@ -70,7 +71,7 @@ PROGS := $(sort $(notdir $(patsubst %/,%,$(dir $(wildcard cmd/*/main.c)))))
 -include $(wildcard cmd/*/build.mk)
 INTERNAL := $(foreach p,$(PROGS),$(if $($(p)_INTERNAL),$(p)))
 PUBLIC := $(filter-out $(INTERNAL),$(PROGS))
-TARGETS := $(PUBLIC:%=$(BIN)/%) $(INTERNAL:%=$(LIBEXEC)/%)
+TARGETS := $(PUBLIC:%=$(BIN)/%) $(INTERNAL:%=$(LIBEXEC)/%) $(INSTALL_LIBEXEC)
 
 .PHONY: all deps quickstart check check-quick check-big check-vm lint fmt fmt-check bench \
 	fuzz man install new clean tests

@@ -13,14 +13,14 @@
  * libexec/NAME.bpf holds its system-call filters, compiled at build time by
  * dsec-seccomp.  Loading reads the one .bpf file, which carries both.
  */
-#define PROFILE_FILTERS_MAX 2 /* the table, then the ioctl rules on top */
+#define PROFILE_FILTERS_MAX 2
 
 struct profile {
 	char name[33];
 	bool nested; /* inner user namespaces are allowed */
 	bool sealed; /* all namespaces stay the host's user namespace's */
 	bool checkpointable; /* by its shape; the image may forbid it still */
-	uint64_t caps;	     /* bounding set of everything inside */
+	uint64_t caps;	     /* all that anything inside may ever hold */
 	unsigned nfilters;
 	struct sock_fprog filters[PROFILE_FILTERS_MAX]; /* point into blob */
 	char *blob; /* owned: profile_done() */
@@ -35,10 +35,19 @@ int profile_load(const char *name, struct profile *ret, struct err *e);
 void profile_done(struct profile *p);
 
 /*
+ * profile_bound(p):
+ * In the child, as root inside the new user namespace, before the change of
+ * uid: cut the bounding set to caps.  A call per capability, 31 in all, and a
+ * second line only: no_new_privs already keeps an exec from gaining anything.
+ * 0 or -errno.
+ */
+int profile_bound(const struct profile *p);
+
+/*
  * profile_apply(p):
- * In the child, last before exec: the bounding set, ambient and inheritable
- * capabilities cut to caps, no_new_privs, the filters.  Raw system calls only.
- * uid and gid must be set already.  0 or -errno.
+ * In the child, last before exec: permitted, effective, inheritable and ambient
+ * capabilities cut to caps, no_new_privs, the filters.  Raw system calls only,
+ * four of them.  uid and gid must be set already.  0 or -errno.
  */
 int profile_apply(const struct profile *p);
 
