@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef BOX_CLAIM_H
+#define BOX_CLAIM_H
+
+#include <stdint.h>
+
+#include "box/tree.h"
+#include "policy/admit.h"
+#include "wire/json.h"
+
+/*
+ * What a sandbox holds of its node: memory, CPU, disk and processes, a range of
+ * uids, a name, a place in its task.  A claim is sb/<id>/claim.json, and it is
+ * alive while somebody holds the lock (flock) that claim_take() put on it: the
+ * lock is of the open file, so it passes on with the descriptor, through fork
+ * and exec, and ends with its last holder however that ends.
+ *
+ * All changes are made under the lock of $DSEC_RUN/ledger, which also caches
+ * the sum of the claims.  A change that was cut short leaves the ledger marked,
+ * and the next one rebuilds it from the claims.
+ *
+ * A claim whose holder died still counts, for its processes may be running yet:
+ * it ends when somebody has buried it.
+ */
+
+#define CLAIM_UID_RANGE 65536
+
+struct claim {
+	uint32_t slot;
+	uint32_t uid_base; /* of the range of CLAIM_UID_RANGE uids */
+	int fd;		   /* holds the lock; close-on-exec, the caller's */
+};
+
+/*
+ * Called for a claim whose holder is dead, to end what is left of the sandbox:
+ * processes, cgroup, mounts, directories (also what is in sb/<id>, apart from
+ * claim.json).  The burier holds the claim's lock, not the ledger's.  On
+ * success the claim is released; on failure it stays.
+ */
+typedef int claim_bury_fn(const struct tree *t, const char *id,
+			  const json_t *claim, void *arg, struct err *e);
+
+struct claim_want {
+	const char *id;	    /* new, of tree_new_id() */
+	const json_t *spec; /* complete: see spec_complete() */
+	const char *kind;   /* "supervised" or "one-shot" */
+	claim_bury_fn *bury; /* NULL: nothing is left of the dead but claims */
+	void *bury_arg;
+};
+
+/*
+ * claim_take(t, want, ret_claim, e):
+ * Admit the sandbox and make its claim: directory sb/<id>, claim.json, links.
+ * All of it or nothing.  Before it refuses, the dead are buried.  Codes: those
+ * of admit_decide(), "count" with no uid range left, "name_taken".
+ */
+int claim_take(const struct tree *t, const struct claim_want *want,
+	       struct claim *ret_claim, struct err *e);
+
+/*
+ * claim_release(t, id, fd, e):
+ * Give everything back, the last step of a sandbox's end: sb/<id> goes too if
+ * nothing else is in it (-ENOTEMPTY if there is; the claim is gone all the
+ * same).  *${fd}, which holds the lock, is closed.  A claim that is gone
+ * already is fine.
+ */
+int claim_release(const struct tree *t, const char *id, int *fd,
+		  struct err *e);
+
+/* claim_alive(t, id): somebody holds it.  1, 0 (dead, or none), -errno. */
+int claim_alive(const struct tree *t, const char *id);
+
+/*
+ * claim_sweep(t, bury, arg, ret_buried, e):
+ * Bury and release every claim of the dead, and remove links and directories
+ * that belong to no claim.  How many into *${ret_buried} (may be NULL).  Goes
+ * on after a failure and returns the first.
+ */
+int claim_sweep(const struct tree *t, claim_bury_fn *bury, void *arg,
+		unsigned *ret_buried, struct err *e);
+
+/* claim_amounts(spec): what a sandbox asks for, from its spec or claim.json. */
+struct admit_amounts claim_amounts(const json_t *spec);
+
+/* claim_node(t, ret_node, e): the node as admission sees it now. */
+int claim_node(const struct tree *t, struct admit_node *ret_node,
+	       struct err *e);
+
+#endif

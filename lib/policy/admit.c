@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <inttypes.h>
+
+#include "policy/admit.h"
+
+/* When to ask again: sandboxes end in seconds; pressure passes sooner than a
+ * node that is being drained comes back. */
+#define RETRY_FULL_MS 1000
+#define RETRY_PRESSURE_MS 2000
+#define RETRY_DRAINING_MS 30000
+
+/* A new sandbox needs this much at once, whatever its limit allows later. */
+#define START_MB 64
+
+static uint64_t plus(uint64_t a, uint64_t b)
+{
+	uint64_t r;
+
+	return __builtin_add_overflow(a, b, &r) ? UINT64_MAX : r;
+}
+
+static uint64_t minus(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
+static uint64_t times_milli(uint64_t a, uint64_t milli)
+{
+	uint64_t r;
+
+	return __builtin_mul_overflow(a, milli, &r) ? UINT64_MAX : r / 1000;
+}
+
+void admit_add(struct admit_amounts *sum, const struct admit_amounts *a)
+{
+	sum->memory_mb = plus(sum->memory_mb, a->memory_mb);
+	sum->cpu_milli = plus(sum->cpu_milli, a->cpu_milli);
+	sum->disk_mb = plus(sum->disk_mb, a->disk_mb);
+	sum->pids = plus(sum->pids, a->pids);
+	sum->sandboxes = plus(sum->sandboxes, a->sandboxes);
+}
+
+void admit_sub(struct admit_amounts *sum, const struct admit_amounts *a)
+{
+	sum->memory_mb = minus(sum->memory_mb, a->memory_mb);
+	sum->cpu_milli = minus(sum->cpu_milli, a->cpu_milli);
+	sum->disk_mb = minus(sum->disk_mb, a->disk_mb);
+	sum->pids = minus(sum->pids, a->pids);
+	sum->sandboxes = minus(sum->sandboxes, a->sandboxes);
+}
+
+void admit_rules_default(struct admit_rules *rules, uint64_t memory_mb)
+{
+	uint64_t reserve = memory_mb / 32;
+
+	*rules = (struct admit_rules){
+		.memory_overcommit = 1000,
+		.cpu_overcommit = 8000,
+		.pids_overcommit = 64000,
+		.memory_reserve_mb = reserve < 128    ? 128
+				     : reserve > 2048 ? 2048
+						      : reserve,
+		.disk_reserve_mb = 128,
+		.pressure_max_milli = 200,
+	};
+}
+
+struct admit_amounts admit_limit(const struct admit_node *node)
+{
+	const struct admit_amounts *c = &node->capacity;
+	const struct admit_rules *r = &node->rules;
+
+	return (struct admit_amounts){
+		.memory_mb = times_milli(
+			minus(c->memory_mb, r->memory_reserve_mb),
+			r->memory_overcommit),
+		.cpu_milli = times_milli(c->cpu_milli, r->cpu_overcommit),
+		.disk_mb = minus(c->disk_mb, r->disk_reserve_mb),
+		.pids = times_milli(c->pids, r->pids_overcommit),
+		.sandboxes = c->sandboxes,
+	};
+}
+
+static int no(struct err *e, const char *code, uint64_t limit, uint64_t held,
+	      uint64_t ask, const char *unit)
+{
+	int r;
+
+	r = err_set(e, -EAGAIN, code,
+		    "not enough left: %" PRIu64 " %s asked for, %" PRIu64
+		    " of %" PRIu64 " held",
+		    ask, unit, held, limit);
+	if (e)
+		e->retry_after_ms = ask <= limit ? RETRY_FULL_MS : 0;
+	return r;
+}
+
+static int decide_sums(const struct admit_node *node,
+		       const struct admit_amounts *claim, struct err *e)
+{
+	const struct admit_amounts limit = admit_limit(node);
+	const struct admit_amounts *held = &node->held;
+	const struct {
+		const char *code, *unit;
+		uint64_t limit, held, ask;
+	} sums[] = {
+		{"count", "sandboxes", limit.sandboxes, held->sandboxes,
+		 claim->sandboxes},
+		{"count", "processes", limit.pids, held->pids, claim->pids},
+		{"memory", "MiB of memory", limit.memory_mb, held->memory_mb,
+		 claim->memory_mb},
+		{"cpu", "thousandths of a CPU", limit.cpu_milli,
+		 held->cpu_milli, claim->cpu_milli},
+		{"disk", "MiB of disk", limit.disk_mb, held->disk_mb,
+		 claim->disk_mb},
+	};
+
+	for (unsigned i = 0; i < sizeof(sums) / sizeof(sums[0]); i++)
+		if (sums[i].ask > 0 &&
+		    plus(sums[i].held, sums[i].ask) > sums[i].limit)
+			return no(e, sums[i].code, sums[i].limit, sums[i].held,
+				  sums[i].ask, sums[i].unit);
+	return 0;
+}
+
+static int pressed(struct err *e, const char *code, const char *what,
+		   uint64_t is, uint64_t bound)
+{
+	int r;
+
+	r = err_set(e, -EAGAIN, code, "%s: %" PRIu64 ", bound %" PRIu64, what,
+		    is, bound);
+	if (e)
+		e->retry_after_ms = RETRY_PRESSURE_MS;
+	return r;
+}
+
+static int decide_now(const struct admit_node *node,
+		      const struct admit_amounts *claim, struct err *e)
+{
+	const struct admit_now *now = &node->now;
+	const struct admit_rules *rules = &node->rules;
+	uint64_t start, least;
+
+	start = claim->memory_mb < START_MB ? claim->memory_mb : START_MB;
+	least = plus(rules->memory_reserve_mb, start);
+	if (now->memory_available_mb < least)
+		return pressed(e, "pressure",
+			       "the node is short of memory, MiB available",
+			       now->memory_available_mb, least);
+	if (now->memory_full_milli > rules->pressure_max_milli)
+		return pressed(e, "pressure",
+			       "the node stalls on memory, thousandths of time",
+			       now->memory_full_milli,
+			       rules->pressure_max_milli);
+	if (now->disk_free_mb < rules->disk_reserve_mb)
+		return pressed(e, "disk",
+			       "the node's disk is full, MiB free",
+			       now->disk_free_mb, rules->disk_reserve_mb);
+	/* Leave room to list, stop and log in. */
+	if (now->tasks_max && now->tasks > now->tasks_max - now->tasks_max / 8)
+		return pressed(e, "count",
+			       "the node has too many processes",
+			       now->tasks, now->tasks_max - now->tasks_max / 8);
+	return 0;
+}
+
+int admit_decide(const struct admit_node *node,
+		 const struct admit_amounts *claim, struct err *e)
+{
+	int r;
+
+	if (node->now.draining) {
+		r = err_set(e, -EAGAIN, "draining",
+			    "the node takes no new sandboxes");
+		if (e)
+			e->retry_after_ms = RETRY_DRAINING_MS;
+		return r;
+	}
+	r = decide_sums(node, claim, e);
+	return r < 0 ? r : decide_now(node, claim, e);
+}
