@@ -226,7 +226,7 @@ int systable_change(struct systable *t, const char *name, size_t n,
 	return 0;
 }
 
-static bool clause_holds(const struct systable_clause *c, const uint64_t *args)
+static bool clause_holds(const struct systable_clause *c, const __u64 *args)
 {
 	for (unsigned i = 0; i < c->nconds; i++)
 		if (((uint32_t)args[c->conds[i].arg] & c->conds[i].mask) !=
@@ -235,7 +235,7 @@ static bool clause_holds(const struct systable_clause *c, const uint64_t *args)
 	return true;
 }
 
-int systable_decide(const struct systable *t, int nr, const uint64_t *args)
+int systable_decide(const struct systable *t, int nr, const __u64 *args)
 {
 	const struct systable_rule *r;
 

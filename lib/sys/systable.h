@@ -63,7 +63,7 @@ int systable_change(struct systable *t, const char *name, size_t n,
  * systable_decide(t, nr, args):
  * What the table says of call ${nr}: 0 (allow) or the errno.
  */
-int systable_decide(const struct systable *t, int nr, const uint64_t *args);
+int systable_decide(const struct systable *t, int nr, const __u64 *args);
 
 /*
  * systable_compile(t, arch, ret, max, e):
