@@ -87,3 +87,10 @@ enum exit_status exit_of(const struct err *e)
 			return exit_codes[i].status;
 	return EXIT_BUG;
 }
+
+enum exit_status exit_join(enum exit_status was, enum exit_status one)
+{
+	if (was == EXIT_OK || was == one)
+		return one;
+	return one == EXIT_OK ? was : EXIT_NO;
+}

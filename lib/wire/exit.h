@@ -45,4 +45,8 @@ extern const size_t exit_outcomes_len;
 /* exit_of(e): the exit status for a failure. */
 enum exit_status exit_of(const struct err *e);
 
+/* exit_join(was, one): that of a program with the failures ${was} so far
+ * (EXIT_OK: none) and one more; EXIT_NO when they differ. */
+enum exit_status exit_join(enum exit_status was, enum exit_status one);
+
 #endif
