@@ -29,17 +29,22 @@ void teardown_name(const struct tree *t, const char *id);
 /*
  * teardown(t, cgroups, id, why, e):
  * Kill whatever still runs in its cgroups, record ${why} (NULL: nothing is
- * recorded), and remove its cgroups, its directory in the library with the
- * writable layer, its name, its links and, last, its claim and run directory:
- * until then it still counts, and a sweep finds it.  Goes on after a failure
- * as far as it can and returns the first one; what is left is for the next
- * call.  The caller holds the claim's lock or knows that nobody does.
+ * recorded), and remove its cgroups, its name, its directory in the library
+ * with the writable layer, and all in its run directory but the claim.  The
+ * claim goes last, by claim_release(): until then it still counts, and a sweep
+ * finds it.  Goes on after a failure as far as it can and returns the first
+ * one; what is left is for the next call.  The caller holds the claim's lock.
  */
 int teardown(const struct tree *t, const struct cgroup_root *cgroups,
 	     const char *id, const json_t *why, struct err *e);
 
-/* teardown_lost(t, cgroups, id, e): that of a sandbox whose supervisor died. */
-int teardown_lost(const struct tree *t, const struct cgroup_root *cgroups,
-		  const char *id, struct err *e);
+/*
+ * teardown_bury(t, id, claim, arg, e):
+ * The claim_bury_fn of the dead: ${arg} is the struct cgroup_root.  A sandbox
+ * without a record of its end gets outcome "supervisor-lost", if it ever had a
+ * supervisor.
+ */
+int teardown_bury(const struct tree *t, const char *id, const json_t *claim,
+		  void *arg, struct err *e);
 
 #endif
