@@ -113,7 +113,13 @@ $(B)/helpers/%: tests/sys/%.c
 	@mkdir -p $(@D)
 	$(CC) -D_GNU_SOURCE -std=gnu17 -O2 -Wall -Wextra -static -o $@ $<
 
-tests: all $(UNIT) $(HELPERS)
+BENCH := $(patsubst tests/bench/%.c,$(B)/bench/%,$(wildcard tests/bench/*.c))
+$(B)/bench/%: tests/bench/%.c
+	@mkdir -p $(@D)
+	$(CC) -D_GNU_SOURCE -std=gnu17 -O2 -Wall -Wextra $(WERROR) \
+		$(if $(STATIC_OK),-static) -o $@ $< -lseccomp
+
+tests: all $(UNIT) $(HELPERS) $(BENCH)
 
 check: tests
 	BUILD=$(B) BIN=$(abspath $(BIN)) tests/run $(UNIT) \
@@ -149,7 +155,7 @@ fmt-check:
 	clang-format --dry-run -Werror $(FMT_SRC)
 
 bench: tests
-	tests/bench/run
+	BUILD=$(B) BIN=$(abspath $(BIN)) tests/bench/run
 
 FUZZ_SECONDS ?= 60
 fuzz:
