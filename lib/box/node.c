@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/proc.h"
+#include "box/node.h"
+
+#define INIT_SIZE_MAX (64 * 1024)
+
+static const struct {
+	const char *name;
+	unsigned major, minor;
+} devices[] = {
+	{"null", 1, 3},	  {"zero", 1, 5},    {"full", 1, 7},
+	{"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0},
+};
+
+static const struct {
+	const char *name, *target;
+} links[] = {
+	{"ptmx", "pts/ptmx"},	       {"fd", "/proc/self/fd"},
+	{"stdin", "/proc/self/fd/0"},  {"stdout", "/proc/self/fd/1"},
+	{"stderr", "/proc/self/fd/2"},
+};
+
+static int put_init(int dir, const char *data, size_t len, struct err *e)
+{
+	auto_close int fd = -1;
+	int r;
+
+	fd = openat(dir, ".init", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+		    0100);
+	if (fd < 0)
+		return err_sys(e, errno, "create .init");
+	r = fd_write_all(fd, data, len, e);
+	if (r == 0 && fchmod(fd, 0111) < 0)
+		r = err_sys(e, errno, "mode of .init");
+	return r;
+}
+
+static int fill(int dir, struct err *e)
+{
+	for (size_t i = 0; i < array_len(devices); i++)
+		if (mknodat(dir, devices[i].name, S_IFCHR | 0666,
+			    makedev(devices[i].major, devices[i].minor)) < 0 ||
+		    fchmodat(dir, devices[i].name, 0666, 0) < 0)
+			return err_set(e, -errno, "configuration",
+				       "make the device %s: %m",
+				       devices[i].name);
+	for (size_t i = 0; i < array_len(links); i++)
+		if (symlinkat(links[i].target, dir, links[i].name) < 0)
+			return err_sys(e, errno, "link %s", links[i].name);
+	if (mkdirat(dir, "pts", 0755) < 0 || mkdirat(dir, "shm", 0755) < 0 ||
+	    mkdirat(dir, ".empty", 0555) < 0)
+		return err_sys(e, errno, "make directories");
+	return 0;
+}
+
+static int build(const char *path, const char *init, size_t len,
+		 struct err *e)
+{
+	auto_close int dir = -1;
+	int r;
+
+	/* One that was killed half way, or a stale mount: start afresh. */
+	while (umount2(path, MNT_DETACH) == 0)
+		;
+	if (mkdir(path, 0755) < 0 && errno != EEXIST)
+		return err_sys(e, errno, "make '%s'", path);
+	if (mount("dsec-dev", path, "tmpfs", MS_NOSUID,
+		  "mode=755,size=256k,nr_inodes=64") < 0)
+		return err_sys(e, errno, "mount a tmpfs on '%s'", path);
+	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dir < 0)
+		return err_sys(e, errno, "open '%s'", path);
+	r = fill(dir, e);
+	/* Last: its presence says that all is there. */
+	if (r == 0)
+		r = put_init(dir, init, len, e);
+	if (r == 0 && mount(NULL, path, NULL,
+			    MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID,
+			    NULL) < 0)
+		r = err_sys(e, errno, "make '%s' read-only", path);
+	if (r < 0)
+		umount2(path, MNT_DETACH);
+	return r;
+}
+
+static uint64_t digest(const char *data, size_t len)
+{
+	uint64_t h = 0xcbf29ce484222325; /* FNV-1a */
+
+	for (size_t i = 0; i < len; i++)
+		h = (h ^ (unsigned char)data[i]) * 0x100000001b3;
+	return h;
+}
+
+int node_dev(const struct tree *t, char *path, struct err *e)
+{
+	char file[PATH_MAX + 16], mnt[PATH_MAX];
+	auto_free char *init = NULL;
+	auto_close int lock = -1;
+	mode_t mask;
+	size_t len;
+	int r;
+
+	r = proc_libexec("dsec-init", file, PATH_MAX, e);
+	if (r == 0)
+		r = fd_read_file(AT_FDCWD, file, INIT_SIZE_MAX, &init, &len, e);
+	if (r == 0)
+		r = tree_path(mnt, e, "%s/mnt", t->run);
+	if (r == 0)
+		r = tree_path(path, e, "%s/dev-%016llx", mnt,
+			      (unsigned long long)digest(init, len));
+	if (r < 0)
+		return r;
+	snprintf(file, sizeof(file), "%s/.init", path);
+	if (access(file, F_OK) == 0)
+		return 0;
+	lock = open(mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (lock < 0)
+		return err_sys(e, errno, "open '%s'", mnt);
+	if (flock(lock, LOCK_EX) < 0)
+		return err_sys(e, errno, "lock '%s'", mnt);
+	if (access(file, F_OK) == 0)
+		return 0;
+	mask = umask(0);
+	r = build(path, init, len, e);
+	umask(mask);
+	return r;
+}

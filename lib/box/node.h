@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef BOX_NODE_H
+#define BOX_NODE_H
+
+#include "box/tree.h"
+
+/* Inside a sandbox's /dev: its pid 1, and a directory to hide others with. */
+#define NODE_INIT  "/dev/.init"
+#define NODE_EMPTY "dev/.empty"
+
+/*
+ * node_dev(t, path, e):
+ * The template of /dev into path[PATH_MAX]: a small read-only tmpfs mounted
+ * under $DSEC_RUN/mnt, made once per node, that every sandbox binds.  It also
+ * holds dsec-init, by digest and not readable for anybody inside, which keeps
+ * the kernel from letting pid 1 be traced.
+ */
+int node_dev(const struct tree *t, char *path, struct err *e);
+
+#endif
