@@ -24,10 +24,9 @@ struct launch {
 	const struct pool *pool;
 	uid_t uid_base;
 
-	/* A command that is to be pid 1's first child, or NULL.  Its user is
-	 * taken from init_user; profile and bounded are set here. */
+	/* A command that is to be pid 1's first child, or NULL: argv, cwd, cpus
+	 * and descriptors are the caller's, the rest is set here. */
 	struct become *command;
-	char *home; /* out, with a command: of its user; free() it */
 };
 
 struct launched {

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "box/allow.h"
+#include "box/env.h"
+#include "box/launch.h"
+#include "box/node.h"
+#include "box/stage_priv.h"
+#include "box/user.h"
+#include "sys/clone.h"
+#include "sys/cpus.h"
+#include "sys/userns.h"
+
+/*
+ * Stacks of the children, used one launch at a time (we have no threads): the
+ * staging child's, and the one that first serves the maker of the user
+ * namespace and then the command's child.
+ */
+#define STACK (64 * 1024)
+static struct {
+	_Alignas(16) char stage[STACK], second[STACK];
+} stacks;
+
+/* overlay separates layers by ':' and options by ','; we refuse such trees. */
+static int plain_path(const char *path, struct err *e)
+{
+	if (strpbrk(path, ":,\\"))
+		return err_set(e, -EINVAL, "configuration",
+			       "'%s': a path with ':', ',' or '\\' cannot "
+			       "hold layers",
+			       path);
+	return 0;
+}
+
+static int overlay_options(const struct launch *l, struct stage *st,
+			   struct err *e)
+{
+	const char *lib = l->tree->lib;
+	int n, r;
+
+	r = plain_path(lib, e);
+	if (r < 0)
+		return r;
+	/* mount(2) takes a page of options. */
+	n = snprintf(st->overlay, sizeof(st->overlay),
+		     "lowerdir=%s,upperdir=%s/sb/%s/upper,"
+		     "workdir=%s/sb/%s/work,redirect_dir=off,metacopy=off,"
+		     "index=off,xino=off,volatile",
+		     l->image->lower, lib, l->id, lib, l->id);
+	if (n < 0 || n >= 4096)
+		return err_sys(e, ENAMETOOLONG, "layers of the root");
+	return 0;
+}
+
+static int lay_out_mounts(struct stage *st, struct err *e)
+{
+	const json_t *mounts = json_object_get(st->l->spec, "mounts");
+	const char *source;
+	size_t i;
+	json_t *m;
+	int r;
+
+	json_array_foreach(mounts, i, m) {
+		if (st->nmounts == STAGE_MOUNTS_MAX)
+			return err_set(e, -E2BIG, "bad_value",
+				       "'mounts': %d at most",
+				       STAGE_MOUNTS_MAX);
+		source = json_str(m, "source");
+		r = allow_mount(st->l->tree->config, source, e);
+		if (r < 0)
+			return r;
+		st->mounts[st->nmounts].source = source;
+		st->mounts[st->nmounts++].target = json_str(m, "target");
+	}
+	return 0;
+}
+
+static int lay_out(struct stage *st, struct err *e)
+{
+	const struct launch *l = st->l;
+	long long shm = json_int(l->spec, "shm_mb", 64);
+	int r;
+
+	st->hostname = json_str(l->spec, "hostname");
+	if (!*st->hostname)
+		st->hostname = "sandbox";
+	snprintf(st->devpts, sizeof(st->devpts),
+		 "newinstance,ptmxmode=0666,mode=0620,gid=%u,max=64",
+		 l->uid_base + 5);
+	snprintf(st->shm, sizeof(st->shm),
+		 "mode=1777,size=%lldm,nr_inodes=%lld,uid=%u,gid=%u", shm,
+		 shm * 256, l->uid_base, l->uid_base);
+	r = tree_path(st->root, e, "%s/sb/%s", l->tree->run, l->id);
+	if (r == 0 && l->pool->kind == POOL_BTRFS)
+		r = tree_path(st->pool, e, "%s/pool", l->tree->lib);
+	if (r == 0)
+		r = node_dev(l->tree, st->dev, e);
+	if (r == 0)
+		r = overlay_options(l, st, e);
+	if (r == 0)
+		r = lay_out_mounts(st, e);
+	return r;
+}
+
+static int wait_pid(pid_t pid)
+{
+	int status = 0;
+
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	return status;
+}
+
+void launch_end(struct launched *p)
+{
+	if (p->pid <= 0)
+		return;
+	syscall(SYS_pidfd_send_signal, p->pidfd, SIGKILL, NULL, 0);
+	wait_pid(p->pid);
+	p->pid = 0;
+}
+
+static int stage_error(const struct stage *st, struct err *e)
+{
+	if (!st->what)
+		return err_set(e, -ECHILD, "system",
+			       "pid 1 was killed while the sandbox was made");
+	if (st->r == -EIDRM || st->r == -ELOOP)
+		return err_set(e, st->r, "bad_path", "%s: the image has a link "
+			       "there", st->what);
+	return err_sys(e, -st->r, "%s", st->what);
+}
+
+/* The usual answer needs no look into the sandbox's files. */
+static int resolve_user(const struct launch *l, pid_t pid, struct user *ret,
+			struct err *e)
+{
+	const char *word = json_str(l->spec, "init_user");
+	auto_close int root = -1;
+	char path[64];
+
+	if (!*word)
+		word = l->image->user;
+	memset(ret, 0, sizeof(*ret));
+	if (!strcmp(word, "root") || !strcmp(word, "0")) {
+		ret->name = strdup("root");
+		ret->home = strdup("/root");
+		return ret->name && ret->home
+			       ? 0
+			       : err_sys(e, ENOMEM, "user '%s'", word);
+	}
+	snprintf(path, sizeof(path), "/proc/%d/root", (int)pid);
+	root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (root < 0)
+		return err_sys(e, errno, "open the sandbox's root");
+	return user_resolve(root, word, l->image->user, ret, e);
+}
+
+/* Pid 1 runs: say who the command is, let it go, and hear whether it went. */
+static int release_command(const struct launch *l, struct stage *st, pid_t pid,
+			   struct err *e)
+{
+	const json_t *maps[] = {l->image->env,
+				json_object_get(l->spec, "env")};
+	struct become *b = l->command;
+	auto_user struct user u = {0};
+	char **envp = NULL;
+	int r;
+
+	r = resolve_user(l, pid, &u, e);
+	if (r == 0)
+		r = env_build(maps, array_len(maps), u.home, u.name, &envp, e);
+	b->uid = u.uid;
+	b->gid = u.gid;
+	b->groups = u.groups;
+	b->ngroups = u.ngroups;
+	b->envp = (const char *const *)envp;
+	clone_wake(&st->go, r < 0 ? 2 : 1);
+	clone_wait_clear(&st->command_tid, 0);
+	env_free(envp);
+	if (r == 0 && b->failed < 0)
+		r = become_error(b, e);
+	return r;
+}
+
+static int run_stage(struct launch *l, struct stage *st, struct launched *p,
+		     struct err *e)
+{
+	struct clone_child c = {
+		.flags = CLONE_VFORK | CLONE_FILES | CLONE_NEWPID | CLONE_NEWNS,
+		.exit_signal = SIGCHLD,
+		.into_cgroup = st->join.into,
+		.pidfd = &p->pidfd,
+		.stack = stacks.stage,
+		.stack_size = sizeof(stacks.stage),
+	};
+	int r;
+
+	/* Suspended until pid 1 executed or failed. */
+	p->pid = clone_child(&c, stage_main, st);
+	if (p->pid < 0)
+		return err_sys(e, -p->pid, "start pid 1");
+	if (st->r < 0) {
+		r = stage_error(st, e);
+		if (st->command_tid)
+			clone_wake(&st->go, 2);
+		wait_pid(p->pid);
+		p->pid = 0;
+		return r;
+	}
+	if (!l->command)
+		return 0;
+	r = release_command(l, st, p->pid, e);
+	if (r < 0)
+		launch_end(p);
+	return r;
+}
+
+static int start(struct launch *l, struct stage *st, struct launched *p,
+		 struct err *e)
+{
+	bool nested = l->profile->nested;
+	auto_close int report_w = -1;
+	int pipefd[2], r;
+
+	st->userns = userns_new(l->uid_base, nested, stacks.second,
+				sizeof(stacks.second), e);
+	if (st->userns < 0)
+		return st->userns;
+	r = cgroup_leaf_prepare(l->cgroups, l->id, "init", &st->join, e);
+	if (r < 0)
+		return r;
+	if (pipe2(pipefd, O_CLOEXEC) < 0)
+		return err_sys(e, errno, "pipe");
+	p->report = pipefd[0];
+	report_w = st->report_w = pipefd[1];
+	r = run_stage(l, st, p, e);
+	p->command = st->command;
+	p->command_pidfd = st->command_pidfd;
+	return r;
+}
+
+int launch_start(struct launch *l, struct launched *ret, struct err *e)
+{
+	struct launched p = {.pidfd = -1, .report = -1, .command_pidfd = -1};
+	struct stage st = {
+		.l = l,
+		.join.into = -1,
+		.userns = -1,
+		.report_w = -1,
+		.command_pidfd = -1,
+		.command_stack = stacks.second,
+		.command_stack_size = sizeof(stacks.second),
+	};
+	int r;
+
+	/* Children of ours stand in the sandbox with this memory. */
+	prctl(PR_SET_DUMPABLE, 0);
+	if (l->command) {
+		l->command->profile = l->profile;
+		l->command->bounded = true;
+	}
+	r = lay_out(&st, e);
+	if (r == 0)
+		r = start(l, &st, &p, e);
+	cgroup_join_done(&st.join);
+	if (st.userns >= 0)
+		fd_close(st.userns);
+	if (r == 0) {
+		*ret = p;
+		return 0;
+	}
+	if (p.pidfd >= 0)
+		fd_close(p.pidfd);
+	if (p.report >= 0)
+		fd_close(p.report);
+	if (p.command_pidfd >= 0)
+		fd_close(p.command_pidfd);
+	return r;
+}

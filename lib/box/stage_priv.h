@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef BOX_STAGE_PRIV_H
+#define BOX_STAGE_PRIV_H
+
+#include "box/launch.h"
+
+#define STAGE_MOUNTS_MAX 32
+
+/*
+ * What the child that becomes pid 1 works from.  It shares the parent's memory
+ * and descriptors; everything it needs is laid out here beforehand, because it
+ * must not allocate.
+ */
+struct stage {
+	const struct launch *l;
+	struct cgroup_join join;
+	int userns;   /* the sandbox's */
+	int report_w; /* write end of dsec-init's pipe */
+	char dev[PATH_MAX];
+	char root[PATH_MAX]; /* a directory to mount the root on */
+	char pool[PATH_MAX]; /* "" unless layers have a mount of their own */
+	char overlay[3 * PATH_MAX];
+	char devpts[96], shm[128];
+	const char *hostname;
+	struct {
+		const char *source, *target;
+	} mounts[STAGE_MOUNTS_MAX];
+	unsigned nmounts;
+	void *command_stack;
+	size_t command_stack_size;
+
+	/* The command's child waits for go: 1 run, 2 give up. */
+	int go;
+	pid_t command_tid; /* not 0 until it executed or ended */
+	pid_t command;	   /* its pid in the sandbox */
+	int command_pidfd;
+
+	/* Out, when it fails. */
+	const char *what;
+	int r;
+};
+
+/* stage_main(st): the child; returns only when it failed. */
+int stage_main(void *st);
+
+#endif
