@@ -58,7 +58,7 @@ endif
 WARN := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wvla \
 	-Wpointer-arith -Wwrite-strings -Wformat=2 -Wundef \
 	-Wno-format-nonliteral $(WERROR)
-CPPFLAGS := -D_GNU_SOURCE -Ilib
+CPPFLAGS := -D_GNU_SOURCE -iquote lib
 CFLAGS := -std=gnu17 -g $(VARIANT_CFLAGS) $(WARN) $(HARDEN) -fPIE \
 	-ffunction-sections -fdata-sections
 LDFLAGS := $(VARIANT_LDFLAGS) -Wl,-z,relro,-z,now,-z,noexecstack \
