@@ -352,7 +352,7 @@ static int open_beneath(int dirfd, const char *name)
 static int empty_dir(int root, int dir, unsigned *serial, struct err *e)
 {
 	auto_dir DIR *d = NULL;
-	auto_close int fd = dup(dir);
+	auto_close int fd = fcntl(dir, F_DUPFD_CLOEXEC, 0);
 	const struct dirent *de;
 	char flat[32];
 
@@ -390,7 +390,7 @@ static int flatten_once(int root, unsigned *serial, size_t *ret_left,
 			struct err *e)
 {
 	auto_dir DIR *d = NULL;
-	auto_close int fd = dup(root);
+	auto_close int fd = fcntl(root, F_DUPFD_CLOEXEC, 0);
 	const struct dirent *de;
 	int r;
 
@@ -432,7 +432,11 @@ int fd_remove_tree(int dirfd, const char *name, struct err *e)
 		return 0;
 	if (unlinkat(dirfd, name, AT_REMOVEDIR) == 0)
 		return 0;
-	root = open_beneath(dirfd, name);
+	if (errno == EBUSY)
+		return err_sys(e, EXDEV, "a mount at '%s'", name);
+	/* The way to it may be any; what is below stays beneath. */
+	root = openat(dirfd, name,
+		      O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (root < 0)
 		return err_sys(e, errno, "remove '%s'", name);
 	r = empty_dir(root, root, &serial, e);

@@ -26,25 +26,25 @@
 #define CLAIM_UID_RANGE 65536
 
 struct claim {
-	uint32_t slot;
-	uint32_t uid_base; /* of the range of CLAIM_UID_RANGE uids */
+	uint32_t slot;	   /* of uid/: the number of the uid range */
+	uint32_t uid_base; /* slot * CLAIM_UID_RANGE */
 	int fd;		   /* holds the lock; close-on-exec, the caller's */
 };
 
 /*
  * Called for a claim whose holder is dead, to end what is left of the sandbox:
- * processes, cgroup, mounts, directories (also what is in sb/<id>, apart from
- * claim.json).  The burier holds the claim's lock, not the ledger's.  On
- * success the claim is released; on failure it stays.
+ * processes, cgroup, mounts, directories.  The caller holds the claim's lock,
+ * not the ledger's.  On success the claim is released (it may have been
+ * already, by claim_release()); on failure it stays.
  */
 typedef int claim_bury_fn(const struct tree *t, const char *id,
 			  const json_t *claim, void *arg, struct err *e);
 
 struct claim_want {
-	const char *id;	    /* new, of tree_new_id() */
-	const json_t *spec; /* complete: see spec_complete() */
-	const char *kind;   /* "supervised" or "one-shot" */
-	claim_bury_fn *bury; /* NULL: nothing is left of the dead but claims */
+	const char *id;	     /* new, of tree_new_id() */
+	const json_t *spec;  /* complete: see spec_complete() */
+	const char *kind;    /* "supervised" or "one-shot" */
+	claim_bury_fn *bury; /* NULL: the dead keep what they hold */
 	void *bury_arg;
 };
 
@@ -59,22 +59,20 @@ int claim_take(const struct tree *t, const struct claim_want *want,
 
 /*
  * claim_release(t, id, fd, e):
- * Give everything back, the last step of a sandbox's end: sb/<id> goes too if
- * nothing else is in it (-ENOTEMPTY if there is; the claim is gone all the
- * same).  *${fd}, which holds the lock, is closed.  A claim that is gone
- * already is fine.
+ * Give everything back, the last step of a sandbox's end: the links, the share
+ * of the ledger, claim.json, and sb/<id> with whatever else is in it.  *${fd},
+ * which holds the lock, is closed on success (NULL: not our affair).
+ * A claim that is gone already is fine.  claim.json must be removed by this
+ * alone, or the sums are wrong until the ledger is rebuilt.
  */
-int claim_release(const struct tree *t, const char *id, int *fd,
-		  struct err *e);
-
-/* claim_alive(t, id): somebody holds it.  1, 0 (dead, or none), -errno. */
-int claim_alive(const struct tree *t, const char *id);
+int claim_release(const struct tree *t, const char *id, int *fd, struct err *e);
 
 /*
  * claim_sweep(t, bury, arg, ret_buried, e):
- * Bury and release every claim of the dead, and remove links and directories
- * that belong to no claim.  How many into *${ret_buried} (may be NULL).  Goes
- * on after a failure and returns the first.
+ * Bury and release every claim of the dead (${bury} NULL: nothing but the claim
+ * is left of them), and remove links and directories that belong to no claim.
+ * How many into *${ret_buried} (may be NULL).  Goes on after a failure and
+ * returns the first.
  */
 int claim_sweep(const struct tree *t, claim_bury_fn *bury, void *arg,
 		unsigned *ret_buried, struct err *e);

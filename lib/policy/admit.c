@@ -6,7 +6,7 @@
 
 /* When to ask again: sandboxes end in seconds; pressure passes sooner than a
  * node that is being drained comes back. */
-#define RETRY_FULL_MS 1000
+#define RETRY_FULL_MS	  1000
 #define RETRY_PRESSURE_MS 2000
 #define RETRY_DRAINING_MS 30000
 
@@ -72,11 +72,9 @@ struct admit_amounts admit_limit(const struct admit_node *node)
 	const struct admit_rules *r = &node->rules;
 
 	return (struct admit_amounts){
-		.memory_mb = times_milli(
-			minus(c->memory_mb, r->memory_reserve_mb),
-			r->memory_overcommit),
+		.memory_mb = times_milli(c->memory_mb, r->memory_overcommit),
 		.cpu_milli = times_milli(c->cpu_milli, r->cpu_overcommit),
-		.disk_mb = minus(c->disk_mb, r->disk_reserve_mb),
+		.disk_mb = c->disk_mb,
 		.pids = times_milli(c->pids, r->pids_overcommit),
 		.sandboxes = c->sandboxes,
 	};
@@ -155,13 +153,11 @@ static int decide_now(const struct admit_node *node,
 			       now->memory_full_milli,
 			       rules->pressure_max_milli);
 	if (now->disk_free_mb < rules->disk_reserve_mb)
-		return pressed(e, "disk",
-			       "the node's disk is full, MiB free",
+		return pressed(e, "disk", "the node's disk is full, MiB free",
 			       now->disk_free_mb, rules->disk_reserve_mb);
 	/* Leave room to list, stop and log in. */
 	if (now->tasks_max && now->tasks > now->tasks_max - now->tasks_max / 8)
-		return pressed(e, "count",
-			       "the node has too many processes",
+		return pressed(e, "count", "the node has too many processes",
 			       now->tasks, now->tasks_max - now->tasks_max / 8);
 	return 0;
 }

@@ -12,7 +12,7 @@
  * measured the node and holds whatever lock keeps the numbers still.
  */
 
-/* What a node has, what its sandboxes hold together, or what one asks for. */
+/* What a node may give, what its sandboxes hold together, or what one asks. */
 struct admit_amounts {
 	uint64_t memory_mb;
 	uint64_t cpu_milli; /* thousandths of a CPU */
@@ -26,8 +26,8 @@ struct admit_rules {
 	uint64_t memory_overcommit;
 	uint64_t cpu_overcommit;
 	uint64_t pids_overcommit;
-	uint64_t memory_reserve_mb;  /* the host's own, never promised */
-	uint64_t disk_reserve_mb;    /* the same for disk */
+	uint64_t memory_reserve_mb;  /* must stay available for the host */
+	uint64_t disk_reserve_mb;    /* must stay free */
 	uint64_t pressure_max_milli; /* of time all tasks wait for memory */
 };
 

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+
+#include "../tap.h"
+#include "policy/admit.h"
+
+/* A node of 10 GiB and 4 CPUs, half of it held. */
+static struct admit_node node(void)
+{
+	struct admit_node n = {
+		.capacity = {10240, 4000, 50000, 1000, 100},
+		.held = {5120, 16000, 25000, 32000, 50},
+		.now = {.memory_available_mb = UINT64_MAX,
+			.disk_free_mb = UINT64_MAX,
+			.tasks = 10,
+			.tasks_max = 1000},
+	};
+
+	admit_rules_default(&n.rules, 10240);
+	return n;
+}
+
+static void refused(const struct admit_node *n, const struct admit_amounts *a,
+		    const char *code, bool again, const char *what)
+{
+	struct err e = {0};
+
+	is_int(admit_decide(n, a, &e), -EAGAIN, what);
+	is_str(e.code, code, "... with its code");
+	ok(again == (e.retry_after_ms > 0), "... and a time only if it helps");
+	printf("# %s\n", e.msg);
+}
+
+static void test_sums(void)
+{
+	static const struct {
+		const char *code, *what;
+		struct admit_amounts a;
+		bool again;
+	} bad[] = {
+		{"memory", "a MiB more", {5121, 1, 0, 1, 1}, true},
+		{"memory", "more than there is", {10241, 1, 0, 1, 1}, false},
+		{"memory", "a huge one", {UINT64_MAX, 1, 0, 1, 1}, false},
+		{"cpu", "a thousandth more", {1, 16001, 0, 1, 1}, true},
+		{"cpu", "more than 8 times", {1, 32001, 0, 1, 1}, false},
+		{"disk", "a MiB more of disk", {1, 1, 25001, 1, 1}, true},
+		{"count", "a process more", {1, 1, 0, 32001, 1}, true},
+		{"count", "too many at once", {1, 1, 0, 1, 51}, true},
+	};
+	struct admit_node n = node();
+	struct err e = {0};
+
+	is_int(admit_decide(&n,
+			    &(struct admit_amounts){5120, 16000, 25000, 32000,
+						    1},
+			    &e),
+	       0, "exactly what is left");
+	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		refused(&n, &bad[i].a, bad[i].code, bad[i].again, bad[i].what);
+	n.held.disk_mb = UINT64_MAX;
+	is_int(admit_decide(&n, &(struct admit_amounts){1, 1, 0, 1, 1}, &e), 0,
+	       "no disk limit, nothing claimed of it");
+}
+
+static void test_now(void)
+{
+	const struct admit_amounts a = {512, 1000, 0, 100, 1};
+	struct admit_node n = node();
+	struct err e = {0};
+
+	n.now.memory_available_mb = n.rules.memory_reserve_mb + 64;
+	is_int(admit_decide(&n, &a, &e), 0, "room to start in");
+	n.now.memory_available_mb--;
+	refused(&n, &a, "pressure", true, "not enough memory available");
+	n = node();
+	n.now.memory_full_milli = n.rules.pressure_max_milli + 1;
+	refused(&n, &a, "pressure", true, "stalls");
+	n = node();
+	n.now.disk_free_mb = n.rules.disk_reserve_mb - 1;
+	refused(&n, &a, "disk", true, "the disk is full");
+	n = node();
+	n.now.tasks = 876;
+	refused(&n, &a, "count", true, "too many processes");
+	n = node();
+	n.now.draining = true;
+	refused(&n, &a, "draining", true, "draining");
+}
+
+static void test_arithmetic(void)
+{
+	struct admit_amounts sum = {1, 2, 3, 4, 5};
+	struct admit_node n = node();
+
+	admit_add(&sum, &(struct admit_amounts){UINT64_MAX, 1, 1, 1, 1});
+	ok(sum.memory_mb == UINT64_MAX && sum.sandboxes == 6, "sums saturate");
+	admit_sub(&sum, &(struct admit_amounts){1, 100, 1, 1, 1});
+	ok(sum.cpu_milli == 0 && sum.disk_mb == 3, "nothing is below zero");
+	n.rules.memory_overcommit = 1500;
+	is_int((long long)admit_limit(&n).memory_mb, 15360, "overcommit");
+	n.capacity.memory_mb = UINT64_MAX / 2;
+	ok(admit_limit(&n).memory_mb == UINT64_MAX / 1000 ||
+		   admit_limit(&n).memory_mb == UINT64_MAX,
+	   "overcommit saturates");
+}
+
+int main(void)
+{
+	test_sums();
+	test_now();
+	test_arithmetic();
+	return tap_done();
+}
