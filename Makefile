@@ -73,8 +73,8 @@ INTERNAL := $(foreach p,$(PROGS),$(if $($(p)_INTERNAL),$(p)))
 PUBLIC := $(filter-out $(INTERNAL),$(PROGS))
 TARGETS := $(PUBLIC:%=$(BIN)/%) $(INTERNAL:%=$(LIBEXEC)/%) $(INSTALL_LIBEXEC)
 
-.PHONY: all deps quickstart check check-quick check-big check-vm lint fmt fmt-check bench \
-	fuzz man install new clean tests
+.PHONY: all deps quickstart check check-quick check-big check-vm lint fmt \
+	fmt-check bench fuzz man install new clean tests
 .DEFAULT_GOAL := all
 .SECONDARY:
 all: $(TARGETS)
@@ -166,7 +166,8 @@ man:
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/dsec \
-		$(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/dsec
+		$(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/dsec \
+		$(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	install -m 755 $(PUBLIC:%=$(BIN)/%) $(DESTDIR)$(PREFIX)/bin
 	for p in $(INTERNAL); do install -m 755 $(LIBEXEC)/$$p \
 		$(DESTDIR)$(PREFIX)/libexec/dsec/ || exit 1; done
@@ -174,6 +175,8 @@ install: all
 		$(DESTDIR)$(PREFIX)/libexec/dsec/ || exit 1; done
 	install -m 644 $(wildcard cmd/*/*.1) $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 LICENSE README.md PROTOCOL.md $(DESTDIR)$(PREFIX)/share/dsec
+	install -m 644 share/completions/dsec \
+		$(DESTDIR)$(PREFIX)/share/bash-completion/completions
 
 new:
 	share/new-program $(PROG)

@@ -1,0 +1,41 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# make install puts everything in place, and it runs from there.
+. "$(dirname "$0")/../tap.sh"
+tree_new
+
+run make -s --no-print-directory install DESTDIR="$T/dest" PREFIX=/usr
+is "$status" 0 "make install DESTDIR="
+[ "$status" = 0 ] || diag "$err"
+
+D=$T/dest/usr
+for main in cmd/*/main.c; do
+	prog=$(basename "$(dirname "$main")")
+	[ -x "$D/bin/$prog" ] || [ -x "$D/libexec/dsec/$prog" ]
+	ok $? "$prog is installed"
+	[ -f "$D/share/man/man1/$prog.1" ]
+	ok $? "$prog: its page is"
+done
+for json in share/profiles/*.json; do
+	name=$(basename "$json" .json)
+	[ -s "$D/libexec/dsec/$name.bpf" ]
+	ok $? "profile $name is"
+done
+[ -f "$D/share/dsec/PROTOCOL.md" ]
+ok $? "the protocol is"
+is "$(find "$T/dest" -type f -newer "$T/dest" -perm /022 | head -n 3)" "" \
+	"nothing is writable by others"
+is "$(find "$T/dest" -mindepth 1 -maxdepth 1)" "$T/dest/usr" \
+	"nothing is outside the prefix"
+
+# The installed programs find the internal ones beside themselves.
+PATH=$D/bin:$PATH
+unset DSEC_LIBEXEC
+if [ "$(id -u)" = 0 ] && [ -x "$D/bin/dsec-run" ]; then
+	run dsec-run --rm -- /bin/echo installed
+	is "$status $out" "0 installed" "a sandbox runs from there"
+else
+	skip "a sandbox runs from there" "needs root and dsec-run"
+fi
+
+done_testing
