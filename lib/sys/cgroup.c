@@ -67,8 +67,18 @@ static int limit_memory(const struct cgroup_root *root, const char *id,
 {
 	int r;
 
-	if (root->mode == CGROUP_V2)
-		return set(root->memory, id, "memory.max", bytes, e);
+	if (root->mode == CGROUP_V2) {
+		r = set(root->memory, id, "memory.max", bytes, e);
+		if (r < 0)
+			return r;
+		/*
+		 * Memory and swap cannot be limited together here, so swap is
+		 * off, or the limit would be as wide as the node's swap.  What
+		 * reclaims a paused sandbox into swap raises this meanwhile.
+		 */
+		r = set(root->memory, id, "memory.swap.max", 0, e);
+		return r == -ENOENT ? 0 : r;
+	}
 	r = set(root->memory, id, "memory.limit_in_bytes", bytes, e);
 	if (r < 0)
 		return r;

@@ -29,7 +29,7 @@ enum cgroup_mode { CGROUP_V2, CGROUP_HYBRID, CGROUP_V1 };
 struct cgroup_root; /* what the probe found, with the parents' descriptors */
 
 struct cgroup_limits {
-	uint64_t memory_bytes; /* 0: none */
+	uint64_t memory_bytes; /* swap included; 0: none */
 	uint64_t cpu_milli;    /* thousandths of a CPU; 0: none */
 	uint32_t pids;	       /* 0: none */
 };
