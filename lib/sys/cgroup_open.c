@@ -17,11 +17,12 @@
 
 #define MOUNTINFO_MAX (16 * 1024 * 1024)
 
-/* Where hierarchies are mounted; "" for one that is not. */
+/* Where hierarchies are mounted; NULL for one that is not. */
 enum { AT_V2, AT_MEMORY, AT_PIDS, AT_CPU, AT_CPUACCT, AT_FREEZER, AT_LEN };
 
 struct mounts {
-	char at[AT_LEN][PATH_MAX];
+	const char *at[AT_LEN]; /* into text */
+	char *text;		/* of mountinfo */
 };
 
 static const char *const v1_names[AT_LEN] = {
@@ -62,8 +63,8 @@ static bool has_word(const char *list, const char *word, char sep)
 static void note(struct mounts *m, int which, const char *at)
 {
 	/* The first mount counts: later ones are views of the same tree. */
-	if (!m->at[which][0] && strlen(at) < PATH_MAX)
-		strcpy(m->at[which], at);
+	if (!m->at[which])
+		m->at[which] = at;
 }
 
 /* Blank-separated field ${n} of ${s}, from 0; NULL if there are not so many. */
@@ -101,15 +102,14 @@ static void take_line(struct mounts *m, char *line)
 
 static int find_mounts(struct mounts *m, struct err *e)
 {
-	auto_free char *text = NULL;
 	char *line, *next;
 	int r;
 
-	r = fd_read_file(AT_FDCWD, "/proc/self/mountinfo", MOUNTINFO_MAX, &text,
-			 NULL, e);
+	r = fd_read_file(AT_FDCWD, "/proc/self/mountinfo", MOUNTINFO_MAX,
+			 &m->text, NULL, e);
 	if (r < 0)
 		return r;
-	for (line = text; line && *line; line = next) {
+	for (line = m->text; line && *line; line = next) {
 		next = strchr(line, '\n');
 		if (next)
 			*next++ = '\0';
@@ -191,11 +191,11 @@ static int open_v1(struct cgroup_root *root, const struct mounts *m,
 
 	for (size_t i = 0; i < n; i++) {
 		for (size_t k = 0; k < i; k++)
-			if (!strcmp(m->at[which[i]], m->at[which[k]]))
+			if (m->at[which[i]] == m->at[which[k]])
 				*fds[i] = *fds[k];
 		if (*fds[i] >= 0)
 			continue;
-		if (!m->at[which[i]][0])
+		if (!m->at[which[i]])
 			return unfit(e, v1_names[which[i]]);
 		*fds[i] = add_tree(root, m->at[which[i]], parent, e);
 		if (*fds[i] < 0)
@@ -282,7 +282,7 @@ static long clone_and_exit(struct clone_args *args)
 			 : "=a"(r)
 			 : "0"((long)SYS_clone3), "D"(args),
 			   "S"(sizeof(*args)), [exit] "i"(SYS_exit)
-			 : "rcx", "r11", "memory");
+			 : "rcx", "r11", "cc", "memory");
 #else
 	r = syscall(SYS_clone3, args, sizeof(*args));
 	if (r == 0)
@@ -291,6 +291,17 @@ static long clone_and_exit(struct clone_args *args)
 		r = -errno;
 #endif
 	return r;
+}
+
+/* The top of the v2 tree cannot be killed.  0:: is the line of that tree. */
+static bool in_top_group(void)
+{
+	char text[4096];
+
+	if (cgroup_read(AT_FDCWD, "/proc/self/cgroup", text, sizeof(text),
+			NULL) < 0)
+		return false;
+	return !strcmp(text, "0::/\n") || strstr(text, "\n0::/\n");
 }
 
 /*
@@ -326,10 +337,10 @@ static enum cgroup_mode choose(const struct mounts *m, int want)
 	if (want >= 0)
 		return (enum cgroup_mode)want;
 	/* A controller is in one tree only: if v1 has it, v2 does not. */
-	if (!m->at[AT_MEMORY][0] && !m->at[AT_PIDS][0] && !m->at[AT_CPU][0] &&
-	    m->at[AT_V2][0])
+	if (!m->at[AT_MEMORY] && !m->at[AT_PIDS] && !m->at[AT_CPU] &&
+	    m->at[AT_V2])
 		return CGROUP_V2;
-	return m->at[AT_V2][0] ? CGROUP_HYBRID : CGROUP_V1;
+	return m->at[AT_V2] ? CGROUP_HYBRID : CGROUP_V1;
 }
 
 static int open_all(struct cgroup_root *root, const struct mounts *m,
@@ -338,7 +349,7 @@ static int open_all(struct cgroup_root *root, const struct mounts *m,
 	int leaves = root->mode == CGROUP_V1 ? AT_FREEZER : AT_V2;
 	int r;
 
-	if (!m->at[leaves][0])
+	if (!m->at[leaves])
 		return unfit(e, leaves == AT_V2 ? "cgroup2" : "freezer");
 	if (root->mode == CGROUP_V2)
 		return open_v2(root, m, parent, e);
@@ -349,26 +360,25 @@ static int open_all(struct cgroup_root *root, const struct mounts *m,
 int cgroup_open_as(const char *parent, int want, struct cgroup_root **ret_root,
 		   struct err *e)
 {
-	auto_free struct mounts *m = calloc(1, sizeof(*m));
 	struct cgroup_root *root = calloc(1, sizeof(*root));
+	struct mounts m = {.text = NULL};
 	int r;
 
-	if (!m || !root) {
-		free(root);
+	if (!root)
 		return err_sys(e, ENOMEM, "cgroups");
-	}
 	root->memory = root->pids = root->cpu = root->cpuacct = -1;
-	r = find_mounts(m, e);
+	r = find_mounts(&m, e);
 	if (r == 0) {
-		root->mode = choose(m, want);
-		r = open_all(root, m, parent, e);
+		root->mode = choose(&m, want);
+		r = open_all(root, &m, parent, e);
 	}
+	free(m.text);
 	if (r < 0) {
 		cgroup_close(root);
 		return r;
 	}
 	root->clone_into = root->mode != CGROUP_V1 &&
-			   clone_into_works(root->tree[0]);
+			   (in_top_group() || clone_into_works(root->tree[0]));
 	*ret_root = root;
 	return 0;
 }

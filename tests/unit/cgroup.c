@@ -322,6 +322,55 @@ static void test_oom(const struct cgroup_root *root)
 	good(cgroup_remove(root, "oom", &e), &e, "removed");
 }
 
+/* Runs in a group that was killed before: what it starts must live. */
+static int launch_from_killed(void)
+{
+	struct cgroup_root *root = NULL;
+	int status = -1;
+	struct err e;
+	pid_t pid;
+
+	if (cgroup_open_as(parent, CGROUP_HYBRID, &root, &e) < 0)
+		return 1;
+	printf("# from a killed group: clone into %d\n", root->clone_into);
+	fflush(stdout);
+	if (cgroup_leaf_make(root, "again", "e1", &e) < 0)
+		return 2;
+	pid = spawn(root, "again", "e1", nothing);
+	if (pid < 0 || waitpid(pid, &status, 0) != pid)
+		return 3;
+	return WIFEXITED(status) && WEXITSTATUS(status) == 7 ? 0 : 4;
+}
+
+static void test_caller_killed(const struct cgroup_root *root)
+{
+	struct cgroup_limits l = {.pids = 40};
+	int status = -1;
+	struct err e;
+	pid_t pid;
+
+	good(cgroup_make(root, "again", &l, &e), &e, "made");
+	good(cgroup_leaf_make(root, "again", "e0", &e), &e, "a leaf");
+	good(cgroup_kill(root, "again", "e0", 5000, NULL, &e), &e, "killed");
+	/* Not by cloning, which is what may not work: by joining. */
+	pid = fork();
+	if (pid == 0) {
+		struct cgroup_root joins = *root;
+		struct cgroup_join join;
+
+		joins.clone_into = false;
+		if (cgroup_leaf_prepare(&joins, "again", "e0", &join, &e) < 0 ||
+		    cgroup_leaf_join(&join) < 0)
+			_exit(99);
+		_exit(launch_from_killed());
+	}
+	waitpid(pid, &status, 0);
+	ok(WIFEXITED(status) && WEXITSTATUS(status) == 0,
+	   "a launch from a group that was killed once works");
+	good(cgroup_kill(root, "again", NULL, 5000, NULL, &e), &e, "killed");
+	good(cgroup_remove(root, "again", &e), &e, "removed");
+}
+
 static void remove_parents(const struct cgroup_root *root)
 {
 	char path[PATH_MAX], at[64];
@@ -359,6 +408,7 @@ static void test_mode(int want)
 		/* Older kernels have no such call: the child joins itself. */
 		root->clone_into = false;
 		test_join(root);
+		test_caller_killed(root);
 	}
 	remove_parents(root);
 	cgroup_close(root);
