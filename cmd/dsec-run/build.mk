@@ -1,0 +1,3 @@
+# Static: half of what a launch costs would otherwise be our own loading.
+dsec-run_STATIC := 1
+dsec-run_LIBS := -lm

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "run.h"
+#include "wire/record.h"
+
+/* The file of a key is named by its hash and says which key it is. */
+static int open_key(const struct tree *t, const char *key, struct err *e)
+{
+	uint64_t h = 0xcbf29ce484222325;
+	char path[PATH_MAX];
+	int fd, r;
+
+	for (const char *p = key; *p; p++)
+		h = (h ^ (unsigned char)*p) * 0x100000001b3;
+	r = tree_path(path, e, "%s/key", t->run);
+	if (r == 0)
+		r = fd_mkdir_p(path, 0700, e);
+	if (r == 0)
+		r = tree_path(path, e, "%s/key/%016llx", t->run,
+			      (unsigned long long)h);
+	if (r < 0)
+		return r;
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return err_sys(e, errno, "open '%s'", path);
+	/* Held while the first request is worked on: the second waits. */
+	if (flock(fd, LOCK_EX) < 0) {
+		r = err_sys(e, errno, "lock '%s'", path);
+		fd_close(fd);
+		return r;
+	}
+	return fd;
+}
+
+/* What makes two requests the same: all but their ids. */
+static json_t *essence(const json_t *req)
+{
+	json_t *copy = json_copy((json_t *)(uintptr_t)req);
+
+	json_object_del(copy, "id");
+	json_object_del(copy, "in");
+	json_object_del(copy, "deadline_ms");
+	return copy;
+}
+
+static int read_first(int fd, const json_t *req, json_t **ret_rec,
+		      struct err *e)
+{
+	auto_json json_t *mine = essence(req);
+	auto_json json_t *file = NULL;
+	auto_free char *text = NULL;
+	json_t *rec, *id;
+	size_t len;
+	int r;
+
+	r = fd_read_all(fd, JSON_LINE_MAX, &text, &len, e);
+	if (r < 0)
+		return r;
+	/* Empty: the first.  Torn: the first one died while writing. */
+	if (len == 0 || json_parse(text, len, &file, NULL) < 0)
+		return 0;
+	if (strcmp(json_str(file, "key"), json_str(req, "key")))
+		return 0;
+	if (!json_equal(json_object_get(file, "request"), mine))
+		return err_set(e, -EEXIST, "key_conflict",
+			       "key '%s' was used for a different request",
+			       json_str(req, "key"));
+	rec = json_deep_copy(json_object_get(file, "record"));
+	id = json_object_get(req, "id");
+	if (!rec || json_object_set_new(rec, "repeated", json_true()) < 0 ||
+	    (id && json_object_set(rec, "id", id) < 0)) {
+		json_decref(rec);
+		return err_sys(e, ENOMEM, "record");
+	}
+	*ret_rec = rec;
+	return 1;
+}
+
+int key_begin(const struct tree *t, const json_t *req, int *ret_lock,
+	      json_t **ret_rec, struct err *e)
+{
+	const char *key = json_str(req, "key");
+	auto_close int fd = -1;
+	int r;
+
+	if (!*key)
+		return 0;
+	r = tree_make(t, e);
+	if (r < 0)
+		return r;
+	fd = open_key(t, key, e);
+	if (fd < 0)
+		return fd;
+	r = read_first(fd, req, ret_rec, e);
+	if (r == 0)
+		*ret_lock = steal_fd(&fd);
+	return r;
+}
+
+int key_end(int *lock, const json_t *req, const json_t *rec, struct err *e)
+{
+	auto_json json_t *file = NULL;
+	auto_free char *text = NULL;
+	int fd = *lock, r = 0;
+
+	if (ftruncate(fd, 0) < 0 || lseek(fd, 0, SEEK_SET) < 0)
+		return err_sys(e, errno, "keep the key");
+	if (!rec)
+		return 0;
+	r = json_pack_or(&file, e, "{s:O, s:o, s:O}", "key",
+			 json_object_get(req, "key"), "request", essence(req),
+			 "record", rec);
+	if (r < 0)
+		return r;
+	text = json_dumps(file, JSON_COMPACT);
+	if (!text)
+		return err_sys(e, ENOMEM, "keep the key");
+	return fd_write_all(fd, text, strlen(text), e);
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "base/version.h"
+#include "box/spec.h"
+#include "run.h"
+#include "wire/exit.h"
+#include "wire/record.h"
+
+static bool arg_detach;
+static unsigned arg_jobs;
+
+static const char usage[] =
+	"Usage: dsec-run [FLAGS] -- COMMAND [ARGUMENT...]\n"
+	"       dsec-run [FLAGS] < REQUESTS > RECORDS\n"
+	"Make sandboxes: one from the flags, or one per line of JSON.\n";
+
+static int take_own_flag(const struct field *f, const char *arg, struct err *e)
+{
+	char *end;
+	long n;
+
+	if (!strcmp(f->opt.name, "help")) {
+		opt_help(STDOUT_FILENO, usage,
+			 (struct opt_table){run_fields, run_fields_len,
+					    sizeof(run_fields[0])});
+		exit(EXIT_OK);
+	}
+	if (!strcmp(f->opt.name, "version")) {
+		log_version();
+		exit(EXIT_OK);
+	}
+	if (!strcmp(f->opt.name, "detach")) {
+		arg_detach = true;
+		return 0;
+	}
+	n = strtol(arg, &end, 10);
+	if (*end || n < 1 || n > 256)
+		return err_set(e, -EINVAL, "usage", "--jobs %s: 1 to 256", arg);
+	arg_jobs = (unsigned)n;
+	return 0;
+}
+
+/* Flags into ${req}; *${ret_words}: the command line spoke of one sandbox. */
+static int take_flags(int argc, char **argv, json_t *req, bool *ret_one,
+		      struct err *e)
+{
+	struct opt_parser p = {
+		.table = {run_fields, run_fields_len, sizeof(run_fields[0])},
+		.argc = argc,
+		.argv = argv,
+		.i = 1,
+	};
+	const struct field *f;
+	const char *arg;
+	int row, r;
+
+	while ((r = opt_next(&p, &row, &arg, e)) != OPT_END) {
+		if (r == OPT_WORD)
+			return err_set(e, -EINVAL, "usage",
+				       "'%s': a command comes after --", arg);
+		if (r < 0)
+			return r;
+		f = &run_fields[row];
+		if (!f->key)
+			r = take_own_flag(f, arg, e);
+		else
+			r = field_of_flag(f, arg, req, e);
+		if (r < 0)
+			return r;
+	}
+	if (p.i < argc) {
+		json_t *cmd = json_array();
+
+		for (int i = p.i; cmd && i < argc; i++)
+			if (json_array_append_new(cmd, json_string(argv[i])) <
+			    0)
+				return err_set(e, -EINVAL, "usage",
+					       "argument %d is not UTF-8",
+					       i - p.i);
+		json_object_set_new(req, "command", cmd);
+	}
+	*ret_one = json_object_get(req, "command") ||
+		   (isatty(STDIN_FILENO) && !arg_jobs);
+	return 0;
+}
+
+static int one(const struct tree *t, json_t *req, struct err *e)
+{
+	bool raw = json_flag(req, "rm") && !arg_detach;
+	auto_json json_t *rec = NULL;
+	struct creator c;
+	int r;
+
+	r = field_check(run_fields, run_fields_len, req, e);
+	if (r < 0)
+		return r;
+	if (raw)
+		r = field_need(req, "command", e);
+	if (r == 0 && raw)
+		r = spec_complete(req, e);
+	if (r == 0)
+		r = creator_open(t, &c, e);
+	if (r < 0)
+		return r;
+	if (!raw && !arg_detach && json_object_get(req, "command"))
+		json_object_set_new(req, "wait", json_true());
+	if (raw)
+		r = one_shot_raw(&c, req, e);
+	else
+		r = request_do(&c, req, -1, &rec, e);
+	creator_close(&c);
+	if (r < 0 || raw)
+		return r;
+	return record_write(STDOUT_FILENO, rec, e);
+}
+
+/* A request of flags fails like one of a line, with a record; raw apart. */
+static int fail(const json_t *req, const struct err *e, bool one_request)
+{
+	auto_json json_t *rec = NULL;
+	struct err late;
+
+	log_err(e);
+	if (!strcmp(e->code, "usage"))
+		return EXIT_USAGE_ERROR;
+	if (one_request && json_flag(req, "rm") && !arg_detach)
+		return EXIT_RAW_FAILED;
+	if (one_request) {
+		rec = record_error(req, e);
+		if (!rec || record_write(STDOUT_FILENO, rec, &late) < 0)
+			return EXIT_STDOUT_LOST;
+	}
+	return exit_of(e);
+}
+
+int main(int argc, char **argv)
+{
+	auto_json json_t *req = NULL;
+	bool one_request = false;
+	struct err e = {0};
+	struct tree t;
+	int r;
+
+	log_init("dsec-run");
+	run_fields_init();
+	r = json_pack_or(&req, &e, "{}");
+	if (r == 0)
+		r = take_flags(argc, argv, req, &one_request, &e);
+	if (r == 0)
+		r = tree_init(&t, &e);
+	if (r == 0 && geteuid() != 0)
+		r = err_set(&e, -EPERM, "not_root",
+			    "sandboxes are made by root");
+	if (r == 0 && one_request)
+		r = one(&t, req, &e);
+	else if (r == 0)
+		r = stream(&t, req, arg_jobs ? arg_jobs : 4, &e);
+	return r < 0 ? fail(req, &e, one_request) : r;
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "box/ctl.h"
+#include "box/result.h"
+#include "box/spec.h"
+#include "run.h"
+#include "wire/record.h"
+
+static int put_made(const struct creator *c, const struct created *m,
+		    const json_t *spec, uint64_t began_ms, json_t *rec,
+		    struct err *e)
+{
+	bool can = c->image.checkpointable && c->profile.checkpointable;
+	enum cgroup_mode mode = cgroup_mode(c->cgroups);
+	auto_json json_t *made = NULL;
+	const char *name = json_str(spec, "name");
+	int r;
+
+	r = json_pack_or(&made, e,
+			 "{s:s, s:s, s:i, s:s, s:b, s:s, s:s, s:I}", "sandbox",
+			 m->id, "state", "running", "generation", 1, "profile",
+			 c->profile.name, "checkpointable", can, "cgroup",
+			 cgroup_mode_name(mode), "pool",
+			 pool_kind_name(c->pool.kind), "launch_ms",
+			 (json_int_t)(clock_ms() - began_ms));
+	if (r < 0)
+		return r;
+	if (*name)
+		json_object_set_new(made, "name", json_string(name));
+	if (!can)
+		json_object_set_new(made, "checkpointable_why",
+				    json_string(c->image.checkpointable
+							? "the profile"
+							: c->image.why_not));
+	if (json_object_get(spec, "command"))
+		json_object_set_new(made, "exec", json_string("e0"));
+	return json_object_update(rec, made) < 0 ? err_sys(e, ENOMEM, "record")
+						 : 0;
+}
+
+/* "wait": the record of e0 with its output, on top of what is there. */
+static int put_result(const struct tree *t, const char *id, json_t *rec,
+		      struct err *e)
+{
+	auto_json json_t *req = NULL;
+	auto_json json_t *end = NULL;
+	const char *key;
+	json_t *v;
+	int r;
+
+	r = json_pack_or(&req, e, "{s:i, s:s, s:s}", "id", 0, "op", "wait",
+			 "exec", "e0");
+	if (r == 0)
+		r = ctl_call(t, id, req, 0, &end, e);
+	if (r == 0)
+		r = result_add_output(t, id, end, RESULT_INLINE_KB, e);
+	if (r < 0)
+		return r;
+	json_object_foreach(end, key, v)
+		if (strcmp(key, "id") && json_object_set(rec, key, v) < 0)
+			return err_sys(e, ENOMEM, "record");
+	return 0;
+}
+
+static int make_supervised(struct creator *c, json_t *req, json_t **ret_rec,
+			   struct err *e)
+{
+	auto_json json_t *rec = record_ok(req);
+	uint64_t began = clock_ms();
+	struct created made;
+	int r;
+
+	if (!rec)
+		return err_sys(e, ENOMEM, "record");
+	r = create_supervised(c, req, &made, e);
+	if (r == 0)
+		r = put_made(c, &made, req, began, rec, e);
+	if (r == 0 && json_flag(req, "wait") && json_object_get(req, "command"))
+		r = put_result(c->tree, made.id, rec, e);
+	if (r == 0)
+		*ret_rec = json_incref(rec);
+	/* Supervisors of sandboxes that ended meanwhile are our children. */
+	while (waitpid(-1, NULL, WNOHANG) > 0)
+		;
+	return r;
+}
+
+static int dispatch(struct creator *c, json_t *req, int sig, json_t **ret_rec,
+		    struct err *e)
+{
+	int r;
+
+	r = spec_complete(req, e);
+	if (r < 0)
+		return r;
+	if (!json_flag(req, "rm"))
+		return make_supervised(c, req, ret_rec, e);
+	r = field_need(req, "command", e);
+	return r < 0 ? r : one_shot_record(c, req, sig, ret_rec, e);
+}
+
+int request_do(struct creator *c, json_t *req, int sig, json_t **ret_rec,
+	       struct err *e)
+{
+	auto_close int lock = -1;
+	struct err late = {0};
+	int r;
+
+	r = key_begin(c->tree, req, &lock, ret_rec, e);
+	if (r != 0)
+		return r < 0 ? r : 0;
+	r = dispatch(c, req, sig, ret_rec, e);
+	if (lock >= 0 && key_end(&lock, req, r < 0 ? NULL : *ret_rec, &late) < 0)
+		log_err(&late);
+	return r;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DSEC_RUN_RUN_H
+#define DSEC_RUN_RUN_H
+
+#include "box/create.h"
+#include "wire/field.h"
+
+/*
+ * The parts of dsec-run.
+ */
+
+/* Fields of a request and flags, those of the sandbox's spec included. */
+extern struct field run_fields[];
+extern size_t run_fields_len;
+
+/* run_fields_init(): put the table together; once, first. */
+void run_fields_init(void);
+
+/*
+ * request_do(c, req, ret_rec, e): (request.c)
+ * One checked request, to its final record.  Blocks.  sig is a signalfd for
+ * SIGTERM (cancel); a one-shot that it interrupts ends as "killed".
+ */
+int request_do(struct creator *c, json_t *req, int sig, json_t **ret_rec,
+	       struct err *e);
+
+/*
+ * one_shot_raw(c, req, e): (one_shot.c)
+ * dsec-run --rm -- ARGV: our descriptors, the command's exit status.
+ */
+int one_shot_raw(struct creator *c, json_t *req, struct err *e);
+
+/*
+ * one_shot_record(c, req, sig, ret_rec, e): (one_shot.c)
+ * The same for a request with "rm": its output goes into the record.
+ */
+int one_shot_record(struct creator *c, json_t *req, int sig, json_t **ret_rec,
+		    struct err *e);
+
+/*
+ * stream(tree, defaults, jobs, e): (stream.c)
+ * Requests from stdin, records to stdout, up to ${jobs} at once, each in a
+ * worker process of its own.  Return the exit status.
+ */
+int stream(const struct tree *tree, json_t *defaults, unsigned jobs,
+	   struct err *e);
+
+/*
+ * Idempotency keys (key.c).  key_begin() takes the key's lock; 1 with the first
+ * one's record in *${ret_rec}, 0 when this request is the first: then key_end()
+ * keeps its record (NULL: it failed, nothing is kept).
+ */
+int key_begin(const struct tree *t, const json_t *req, int *ret_lock,
+	      json_t **ret_rec, struct err *e);
+int key_end(int *lock, const json_t *req, const json_t *rec, struct err *e);
+
+#endif

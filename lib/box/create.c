@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <sched.h>
+#include <stdint.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/proc.h"
+#include "box/create.h"
+#include "box/teardown.h"
+#include "sys/clone.h"
+#include "sys/cpus.h"
+
+extern char **environ;
+
+int creator_open(const struct tree *t, struct creator *ret, struct err *e)
+{
+	int r;
+
+	memset(ret, 0, sizeof(*ret));
+	ret->tree = t;
+	ret->pool = POOL_INIT;
+	r = tree_make(t, e);
+	if (r == 0)
+		r = cgroup_open(t->cgroup, &ret->cgroups, e);
+	if (r == 0)
+		r = pool_open(t->lib, &ret->pool, e);
+	if (r < 0)
+		creator_close(ret);
+	return r;
+}
+
+void creator_close(struct creator *c)
+{
+	cgroup_close(c->cgroups);
+	pool_close(&c->pool);
+	image_done(&c->image);
+	profile_done(&c->profile);
+	memset(c, 0, sizeof(*c));
+	c->pool = POOL_INIT;
+}
+
+static int use_image(struct creator *c, const char *name, struct err *e)
+{
+	int r;
+
+	if (!strcmp(c->image_name, name))
+		return 0;
+	image_done(&c->image);
+	c->image_name[0] = '\0';
+	r = image_open(c->tree->lib, name, &c->image, e);
+	if (r < 0)
+		return r;
+	snprintf(c->image_name, sizeof(c->image_name), "%s", name);
+	return 0;
+}
+
+static int use_profile(struct creator *c, const char *name, struct err *e)
+{
+	if (!strcmp(c->profile.name, name))
+		return 0;
+	profile_done(&c->profile);
+	memset(&c->profile, 0, sizeof(c->profile));
+	return profile_load(name, &c->profile, e);
+}
+
+static uint64_t cpu_milli(const json_t *spec)
+{
+	const json_t *cores = json_object_get(spec, "cpu_cores_limit");
+
+	return (uint64_t)llround(json_number_value(cores) * 1000);
+}
+
+static int complete_spec(const struct creator *c, const struct created *m,
+			 json_t *all, struct err *e)
+{
+	bool can = c->image.checkpointable && c->profile.checkpointable;
+	const char *why = c->image.checkpointable ? "the profile"
+						  : c->image.why_not;
+	static const char *const request[] = {"id", "in", "key", "deadline_ms",
+					      "rm", "wait"};
+	auto_json json_t *more = NULL;
+	int r;
+
+	for (size_t i = 0; i < array_len(request); i++)
+		json_object_del(all, request[i]);
+	r = json_pack_or(
+		&more, e, "{s:i, s:s, s:i, s:I, s:I, s:I, s:b, s:s, s:O, s:s, "
+			  "s:s}",
+		"v", 1, "sandbox", m->id, "generation", 1, "created_ms",
+		(json_int_t)clock_wall_ms(), "slot", (json_int_t)m->claim.slot,
+		"uid_base", (json_int_t)m->claim.uid_base, "checkpointable",
+		can, "checkpointable_why", can ? "" : why, "image_env",
+		c->image.env, "image_cwd", c->image.cwd, "image_user",
+		c->image.user);
+	if (r == 0 && json_object_update(all, more) < 0)
+		r = err_sys(e, ENOMEM, "spec");
+	return r;
+}
+
+static int write_spec(struct creator *c, const json_t *spec, struct created *m,
+		      struct err *e)
+{
+	auto_json json_t *all = json_deep_copy(spec);
+	auto_close int dir = -1;
+	char path[PATH_MAX];
+	int r;
+
+	if (!all)
+		return err_sys(e, ENOMEM, "spec");
+	r = complete_spec(c, m, all, e);
+	if (r == 0)
+		r = tree_path(path, e, "%s/sb/%s", c->tree->lib, m->id);
+	if (r < 0)
+		return r;
+	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dir < 0)
+		return err_sys(e, errno, "open '%s'", path);
+	return json_write_file(dir, "spec.json", all, 0, e);
+}
+
+/* A host name of its own resolves like the usual one does. */
+static int write_hosts(struct creator *c, const json_t *spec,
+		       const struct created *m, struct err *e)
+{
+	const char *name = json_str(spec, "hostname");
+	auto_close int dir = -1;
+	char path[PATH_MAX], text[256];
+	int n, r;
+
+	if (!*name)
+		return 0;
+	r = tree_path(path, e, "%s/sb/%s/upper/etc", c->tree->lib, m->id);
+	if (r < 0)
+		return r;
+	if (mkdir(path, 0755) < 0 || chmod(path, 0755) < 0)
+		return err_sys(e, errno, "make '%s'", path);
+	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dir < 0)
+		return err_sys(e, errno, "open '%s'", path);
+	n = snprintf(text, sizeof(text),
+		     "127.0.0.1 localhost\n::1 localhost ip6-localhost\n"
+		     "127.0.1.1 %s\n",
+		     name);
+	r = fd_replace(dir, "hosts", text, (size_t)n, 0, e);
+	if (r == 0 && fchmodat(dir, "hosts", 0644, 0) < 0)
+		r = err_sys(e, errno, "mode of hosts");
+	if (r == 0)
+		r = fd_replace(dir, "hostname", name, strlen(name), 0, e);
+	if (r == 0 && fchmodat(dir, "hostname", 0644, 0) < 0)
+		r = err_sys(e, errno, "mode of hostname");
+	return r;
+}
+
+/* Everything of a sandbox that is not a process. */
+static int prepare(struct creator *c, json_t *spec, bool supervised,
+		   struct created *m, struct err *e)
+{
+	struct claim_want want = {
+		.id = m->id,
+		.spec = spec,
+		.kind = supervised ? "supervised" : "one-shot",
+		.bury = teardown_bury,
+		.bury_arg = c->cgroups,
+	};
+	struct cgroup_limits lim = {
+		.memory_bytes = (uint64_t)json_int(spec, "memory_limit_mb", 0)
+				<< 20,
+		.cpu_milli = cpu_milli(spec),
+		.pids = (uint32_t)json_int(spec, "pids_limit", 0),
+	};
+	uint64_t disk = (uint64_t)json_int(spec, "disk_limit_mb", 0) << 20;
+	int r;
+
+	r = use_image(c, json_str(spec, "image"), e);
+	if (r == 0)
+		r = use_profile(c, json_str(spec, "profile"), e);
+	if (r == 0)
+		r = tree_new_id(c->tree, m->id, e);
+	if (r == 0)
+		r = claim_take(c->tree, &want, &m->claim, e);
+	if (r < 0)
+		return r;
+	r = pool_make(&c->pool, m->id, disk, e);
+	if (r == 0)
+		r = cgroup_make(c->cgroups, m->id, &lim, e);
+	if (r == 0)
+		r = write_hosts(c, spec, m, e);
+	if (r == 0 && supervised)
+		r = write_spec(c, spec, m, e);
+	return r;
+}
+
+static struct launch launch_of(const struct creator *c, const json_t *spec,
+			       const struct created *m)
+{
+	return (struct launch){
+		.tree = c->tree,
+		.id = m->id,
+		.spec = spec,
+		.image = &c->image,
+		.profile = &c->profile,
+		.cgroups = c->cgroups,
+		.pool = &c->pool,
+		.uid_base = m->claim.uid_base,
+	};
+}
+
+/* Undo what a failed creation left; what failed first is what is told. */
+static void undo(struct creator *c, struct created *m)
+{
+	if (m->claim.fd < 0)
+		return;
+	(void)teardown(c->tree, c->cgroups, m->id, NULL, NULL);
+	(void)claim_release(c->tree, m->id, &m->claim.fd, NULL);
+}
+
+int create_one_shot(struct creator *c, json_t *spec, struct become *command,
+		    struct created *ret, struct err *e)
+{
+	struct launch l;
+	int r;
+
+	*ret = (struct created){.claim.fd = -1};
+	r = prepare(c, spec, false, ret, e);
+	if (r < 0)
+		goto err;
+	if (!command->cwd || !*command->cwd)
+		command->cwd = c->image.cwd;
+	cpus_pick(ret->claim.slot, cpu_milli(spec), &command->cpus);
+	l = launch_of(c, spec, ret);
+	l.command = command;
+	r = launch_start(&l, &ret->run, e);
+	if (r == 0)
+		return 0;
+err:
+	undo(c, ret);
+	return r;
+}
+
+int create_end(struct creator *c, struct created *m, struct err *e)
+{
+	int r;
+
+	launch_end(&m->run);
+	fd_close(m->run.pidfd);
+	fd_close(m->run.report);
+	if (m->run.command_pidfd >= 0)
+		fd_close(m->run.command_pidfd);
+	r = teardown(c->tree, c->cgroups, m->id, NULL, e);
+	if (r < 0) {
+		(void)claim_release(c->tree, m->id, &m->claim.fd, NULL);
+		return r;
+	}
+	return claim_release(c->tree, m->id, &m->claim.fd, e);
+}
+
+/*
+ * The supervisor's process: it shares our memory while we are suspended,
+ * launches the sandbox, so that pid 1 is its child, and becomes dsec-box.
+ */
+#define BOX_STACK (128 * 1024)
+static _Alignas(16) char box_stack[BOX_STACK];
+
+struct starter {
+	struct creator *c;
+	const json_t *spec;
+	struct created *m;
+	struct err *e;
+	char path[PATH_MAX]; /* of dsec-box */
+	int r;
+};
+
+/* Descriptors as dsec-box expects them: see its main.c. */
+static int box_fds(int claim, int listen, const struct launched *run,
+		   struct err *e)
+{
+	int from[] = {claim, listen, run->report, run->pidfd};
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	if (null < 0)
+		return err_sys(e, errno, "open /dev/null");
+	for (size_t i = 0; i < array_len(from); i++) {
+		from[i] = fcntl(from[i], F_DUPFD_CLOEXEC, 16);
+		if (from[i] < 0)
+			return err_sys(e, errno, "supervisor's descriptors");
+	}
+	for (int i = 0; i < 3; i++)
+		if (dup2(null, i) < 0)
+			return err_sys(e, errno, "supervisor's descriptors");
+	for (int i = 0; i < (int)array_len(from); i++)
+		if (dup2(from[i], 3 + i) < 0)
+			return err_sys(e, errno, "supervisor's descriptors");
+	if (syscall(SYS_close_range, 3 + array_len(from), ~0U, 0) < 0)
+		return err_sys(e, errno, "supervisor's descriptors");
+	return 0;
+}
+
+static int become_box(struct starter *s, const struct launched *run)
+{
+	const char *const argv[] = {"dsec-box", s->m->id, NULL};
+	char sock[PATH_MAX];
+	sigset_t none;
+	int listen, r;
+
+	r = tree_path(sock, s->e, "%s/sb/%s/ctl.sock", s->c->tree->run,
+		      s->m->id);
+	if (r < 0)
+		return r;
+	listen = fd_unix_listen(sock, s->e);
+	if (listen < 0)
+		return listen;
+	r = box_fds(s->m->claim.fd, listen, run, s->e);
+	if (r < 0)
+		return r;
+	setsid();
+	if (chdir("/") < 0)
+		return err_sys(s->e, errno, "chdir /");
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	execve(s->path, (char *const *)(uintptr_t)argv, environ);
+	return err_sys(s->e, errno, "execute '%s'", s->path);
+}
+
+static int starter_main(void *arg)
+{
+	struct starter *s = arg;
+	struct launch l = launch_of(s->c, s->spec, s->m);
+	struct launched run;
+
+	s->r = launch_start(&l, &run, s->e);
+	if (s->r < 0)
+		return 1;
+	s->r = become_box(s, &run);
+	launch_end(&run);
+	return 1;
+}
+
+static int start_box(struct starter *s)
+{
+	struct clone_child child = {
+		.flags = CLONE_VFORK,
+		.exit_signal = SIGCHLD,
+		.into_cgroup = -1,
+		.stack = box_stack,
+		.stack_size = sizeof(box_stack),
+	};
+	pid_t pid;
+	int r;
+
+	r = proc_libexec("dsec-box", s->path, sizeof(s->path), s->e);
+	if (r < 0)
+		return r;
+	pid = clone_child(&child, starter_main, s);
+	if (pid < 0)
+		return err_sys(s->e, -pid, "start the supervisor");
+	if (s->r < 0)
+		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+			;
+	return s->r;
+}
+
+int create_supervised(struct creator *c, json_t *spec, struct created *ret,
+		      struct err *e)
+{
+	struct starter s = {.c = c, .spec = spec, .m = ret, .e = e};
+	int r;
+
+	*ret = (struct created){.claim.fd = -1};
+	r = prepare(c, spec, true, ret, e);
+	if (r == 0)
+		r = start_box(&s);
+	if (r < 0) {
+		undo(c, ret);
+		return r;
+	}
+	/* dsec-box holds the claim now. */
+	fd_close(steal_fd(&ret->claim.fd));
+	return 0;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef BOX_CREATE_H
+#define BOX_CREATE_H
+
+#include "box/claim.h"
+#include "box/launch.h"
+
+/*
+ * The making of sandboxes by one process, one after another: what is the same
+ * for all of them (cgroup trees, the pool, images and profiles) is opened once.
+ */
+struct creator {
+	const struct tree *tree;
+	struct cgroup_root *cgroups;
+	struct pool pool;
+	struct image image; /* the one used last; its name in image_name */
+	char image_name[257];
+	struct profile profile; /* the one used last; name "" is none */
+};
+
+int creator_open(const struct tree *t, struct creator *ret, struct err *e);
+void creator_close(struct creator *c);
+
+/* A sandbox being made, or made. */
+struct created {
+	char id[BOX_ID_LEN + 1];
+	struct claim claim;
+	struct launched run; /* a one-shot's */
+};
+
+/*
+ * create_one_shot(c, spec, command, ret, e):
+ * Claim, layer, cgroup, launch, with ${command} (see struct launch) as pid 1's
+ * first child.  The caller watches it and ends it with create_end().  On
+ * failure nothing is left.
+ */
+int create_one_shot(struct creator *c, json_t *spec, struct become *command,
+		    struct created *ret, struct err *e);
+
+/* create_end(c, made, e): kill what runs of a one-shot and remove all of it. */
+int create_end(struct creator *c, struct created *made, struct err *e);
+
+/*
+ * create_supervised(c, spec, ret, e):
+ * The same with a supervisor, dsec-box, which is pid 1's parent and holds the
+ * claim.  When this returns 0 its socket can be connected to.
+ */
+int create_supervised(struct creator *c, json_t *spec, struct created *ret,
+		      struct err *e);
+
+#endif
