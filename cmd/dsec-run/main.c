@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -32,7 +33,7 @@ static int take_own_flag(const struct field *f, const char *arg, struct err *e)
 		exit(EXIT_OK);
 	}
 	if (!strcmp(f->opt.name, "version")) {
-		log_version();
+		dprintf(STDOUT_FILENO, "dsec-run %s\n", DSEC_VERSION);
 		exit(EXIT_OK);
 	}
 	if (!strcmp(f->opt.name, "detach")) {
@@ -139,6 +140,13 @@ static int fail(const json_t *req, const struct err *e, bool one_request)
 	return exit_of(e);
 }
 
+static unsigned default_jobs(void)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+	return cpus < 1 ? 2 : cpus > 64 ? 128 : 2 * (unsigned)cpus;
+}
+
 int main(int argc, char **argv)
 {
 	auto_json json_t *req = NULL;
@@ -160,6 +168,6 @@ int main(int argc, char **argv)
 	if (r == 0 && one_request)
 		r = one(&t, req, &e);
 	else if (r == 0)
-		r = stream(&t, req, arg_jobs ? arg_jobs : 4, &e);
+		r = stream(&t, req, arg_jobs ? arg_jobs : default_jobs(), &e);
 	return r < 0 ? fail(req, &e, one_request) : r;
 }

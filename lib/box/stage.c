@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/mount.h>
+#include <linux/securebits.h>
 #include <net/if.h>
 #include <poll.h>
 #include <sched.h>
@@ -18,6 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/fsuid.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -76,10 +78,27 @@ static int map_over(struct stage *st, const char *path)
 	return mount_idmapped(&m);
 }
 
+/*
+ * overlay acts for whoever mounted it.  On layers whose ids are mapped the
+ * host's root is nobody, so the mounter's file system uid is that of the
+ * sandbox's root; its capabilities stay.
+ */
+static int act_as_inner_root(const struct stage *st)
+{
+	uid_t base = st->l->uid_base;
+
+	if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP) < 0)
+		return -errno;
+	setfsgid(base);
+	setfsuid(base);
+	return 0;
+}
+
 static int mount_root(struct stage *st)
 {
-	if (!ok(st, "private mounts", mount_fs(NULL, "/", MS_REC | MS_PRIVATE,
-					       NULL)) ||
+	if (!ok(st, "take the sandbox's uid", act_as_inner_root(st)) ||
+	    !ok(st, "private mounts",
+		mount_fs(NULL, "/", MS_REC | MS_PRIVATE, NULL)) ||
 	    !ok(st, "map the ids of DSEC_LIB",
 		map_over(st, st->l->tree->lib)) ||
 	    (st->pool[0] &&
@@ -103,8 +122,7 @@ static int on_target(const char *path, const char *source, const char *type,
 	if (fd < 0)
 		return fd;
 	mount_on_fd(name, fd);
-	r = type ? mount_fs(type, name, flags, data)
-		 : mount_bind(source, name);
+	r = type ? mount_fs(type, name, flags, data) : mount_bind(source, name);
 	close(fd);
 	return r;
 }
