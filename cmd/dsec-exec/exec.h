@@ -13,6 +13,24 @@
 extern const struct field exec_fields[];
 extern const size_t exec_fields_len;
 
+/* Exit statuses of raw mode beside the command's own; those of a shell. */
+enum { RAW_TIMEOUT = 124, RAW_NOT_EXECUTABLE = 126, RAW_NOT_FOUND = 127 };
+
+/*
+ * op_check(req, e):
+ * ${req} passed field_check(): fill in "op", and hold it against what that
+ * operation takes and needs.  "bad_value", "unknown_field", "missing_field".
+ */
+int op_check(json_t *req, struct err *e);
+
+/* op_fit(req, defaults): take out of ${req} what it has only from
+ * ${defaults} and its operation has no use for. */
+void op_fit(json_t *req, json_t *defaults);
+
+/* op_request(req, ret, e): the request for the supervisor: what is ours to do
+ * (deadline_ms, detach, inline_kb, in) is left out. */
+int op_request(json_t *req, json_t **ret, struct err *e);
+
 /*
  * A file operation.  file_run() is written straight ahead and may block: a
  * single one runs in the program itself, those of a stream each in a process

@@ -64,6 +64,14 @@ static int take_bytes(struct input *in, struct err *e)
 	return 0;
 }
 
+/* Not even an object: its id is the number of the line. */
+static void give_id(const struct input *in, struct input_line *line)
+{
+	if (!line->req && json_pack_or(&line->req, NULL, "{s:I}", "id",
+				       (json_int_t)in->lines.line) < 0)
+		line->req = NULL;
+}
+
 static void hand_over(struct input *in, const char *text, size_t len)
 {
 	struct record_line at = {text, len, in->lines.line};
@@ -73,8 +81,10 @@ static void hand_over(struct input *in, const char *text, size_t len)
 
 	r = record_take(&at, in->from.fields, in->from.nfields,
 			in->from.defaults, &line.kind, &line.req, &e);
-	if (r < 0)
+	if (r < 0) {
 		line.bad = &e;
+		give_id(in, &line);
+	}
 	in->from.ops->line(in->from.arg, &line);
 }
 
@@ -97,6 +107,7 @@ static int hand_over_all(struct input *in, struct err *e)
 			hand_over(in, text, len);
 		} else if (r == -EMSGSIZE) {
 			line = (struct input_line){.bad = &why};
+			give_id(in, &line);
 			in->from.ops->line(in->from.arg, &line);
 		} else {
 			*e = why;

@@ -15,7 +15,8 @@ struct input;
 
 /*
  * One line: a request, a failure of somebody else's to pass on, or (bad is
- * set) a line that is neither, with what could be read of it in req, or NULL.
+ * set) a line that is neither, with what could be read of it in req (at least
+ * its id; NULL when memory is out).
  */
 struct input_line {
 	enum record_kind kind;

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "exec.h"
+#include "wire/record.h"
+
+/* The next record that matters: "started", or the last one. */
+static int next_record(struct file_call *c, struct ctl_record *ret,
+		       struct err *e)
+{
+	int r;
+
+	for (;;) {
+		r = ctl_wait(c->ctl, c->deadline_ms, ret, e);
+		if (r < 0 || ret->final ||
+		    !strcmp(json_str(ret->rec, "event"), "started"))
+			return r;
+		ctl_record_done(ret);
+	}
+}
+
+int helper_start(struct file_call *c, json_t *args, const char *user,
+		 struct helper *ret, struct err *e)
+{
+	auto_ctl_record struct ctl_record rec = {0};
+	auto_json json_t *req = NULL;
+	struct helper h;
+	int r;
+
+	r = json_pack_or(&req, e, "{s:s, s:O, s:s*}", "op", "file", "args",
+			 args, "user", user);
+	if (r == 0)
+		r = ctl_send(c->ctl, req, NULL, 0, e);
+	if (r == 0)
+		r = next_record(c, &rec, e);
+	if (r == 0)
+		r = rec.final ? record_to_err(rec.rec, e) : 0;
+	if (r < 0)
+		return r;
+	h = (struct helper){ctl_take_fd(&rec, "stdin"),
+			    ctl_take_fd(&rec, "stdout"),
+			    ctl_take_fd(&rec, "stderr")};
+	if (h.in >= 0 && h.out >= 0 && h.err >= 0) {
+		*ret = h;
+		return 0;
+	}
+	cleanup_close(&h.in);
+	cleanup_close(&h.out);
+	cleanup_close(&h.err);
+	return err_set(e, -EBADMSG, "internal",
+		       "the supervisor of sandbox %s started no helper",
+		       ctl_id(c->ctl));
+}
+
+int helper_end(struct file_call *c, int *ret_status, struct err *e)
+{
+	auto_ctl_record struct ctl_record rec = {0};
+	int r;
+
+	r = next_record(c, &rec, e);
+	if (r == 0)
+		r = record_to_err(rec.rec, e);
+	if (r < 0)
+		return r;
+	if (!json_is_integer(json_object_get(rec.rec, "exit_code")))
+		return err_set(e, -EIO, "internal",
+			       "the file helper ended with %.32s",
+			       json_str(rec.rec, "outcome"));
+	*ret_status = (int)json_int(rec.rec, "exit_code", 0);
+	return 0;
+}
