@@ -132,8 +132,8 @@ static void kill_command(struct shot *s, const char *why)
 {
 	if (!s->why)
 		s->why = why;
-	syscall(SYS_pidfd_send_signal, s->made.run.command_pidfd, SIGKILL,
-		NULL, 0);
+	syscall(SYS_pidfd_send_signal, s->made.run.command_pidfd, SIGKILL, NULL,
+		0);
 }
 
 /* Raw: the command gets what we get.  Record: we were asked to cancel. */
@@ -298,7 +298,8 @@ static void shot_init(struct shot *s, struct creator *c, int sig)
 	s->c = c;
 	s->sig = sig;
 	for (int i = 0; i < 3; i++)
-		s->flow[i] = (struct flow){.ours = -1, .theirs = -1,
+		s->flow[i] = (struct flow){.ours = -1,
+					   .theirs = -1,
 					   .user = -1};
 }
 
@@ -354,14 +355,15 @@ static int put_end(const struct shot *s, const json_t *req, json_t *rec,
 	const char *how = outcome(s);
 	int status = s->end.pid ? s->end.status : SIGKILL, r;
 
-	r = json_pack_or(
-		&end, e, "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:b}", "sandbox",
-		s->made.id, "outcome", how, "started_ms",
-		(json_int_t)s->started_ms, "ended_ms", (json_int_t)now,
-		"duration_ms", (json_int_t)(now - s->started_ms), "cpu_ms",
-		(json_int_t)((s->end.utime_us + s->end.stime_us) / 1000),
-		"max_rss_kb", (json_int_t)s->end.maxrss_kb, "infra",
-		!strcmp(how, "died"));
+	r = json_pack_or(&end, e, "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:b}",
+			 "sandbox", s->made.id, "outcome", how, "started_ms",
+			 (json_int_t)s->started_ms, "ended_ms", (json_int_t)now,
+			 "duration_ms", (json_int_t)(now - s->started_ms),
+			 "cpu_ms",
+			 (json_int_t)((s->end.utime_us + s->end.stime_us) /
+				      1000),
+			 "max_rss_kb", (json_int_t)s->end.maxrss_kb, "infra",
+			 !strcmp(how, "died"));
 	if (r < 0)
 		return r;
 	if (WIFEXITED(status))
@@ -385,8 +387,7 @@ static int put_end(const struct shot *s, const json_t *req, json_t *rec,
 static int put_output(const struct shot *s, json_t *rec, struct err *e)
 {
 	static const char *const names[] = {"", "stdout", "stderr"};
-	static const char *const bytes[] = {"", "stdout_bytes",
-					    "stderr_bytes"};
+	static const char *const bytes[] = {"", "stdout_bytes", "stderr_bytes"};
 	bool cut = false;
 
 	for (int i = 1; i < 3; i++) {
@@ -397,8 +398,7 @@ static int put_output(const struct shot *s, json_t *rec, struct err *e)
 				   f->kept.data ? f->kept.data : "",
 				   f->kept.len) < 0 ||
 		    json_object_set_new(rec, bytes[i],
-					json_integer((json_int_t)f->bytes)) <
-			    0)
+					json_integer((json_int_t)f->bytes)) < 0)
 			return err_sys(e, ENOMEM, "record");
 	}
 	json_object_set_new(rec, "truncated", json_boolean(cut));

@@ -22,11 +22,10 @@ static int put_made(const struct creator *c, const struct created *m,
 	const char *name = json_str(spec, "name");
 	int r;
 
-	r = json_pack_or(&made, e,
-			 "{s:s, s:s, s:i, s:s, s:b, s:s, s:s, s:I}", "sandbox",
-			 m->id, "state", "running", "generation", 1, "profile",
-			 c->profile.name, "checkpointable", can, "cgroup",
-			 cgroup_mode_name(mode), "pool",
+	r = json_pack_or(&made, e, "{s:s, s:s, s:i, s:s, s:b, s:s, s:s, s:I}",
+			 "sandbox", m->id, "state", "running", "generation", 1,
+			 "profile", c->profile.name, "checkpointable", can,
+			 "cgroup", cgroup_mode_name(mode), "pool",
 			 pool_kind_name(c->pool.kind), "launch_ms",
 			 (json_int_t)(clock_ms() - began_ms));
 	if (r < 0)
@@ -116,7 +115,8 @@ int request_do(struct creator *c, json_t *req, int sig, json_t **ret_rec,
 	if (r != 0)
 		return r < 0 ? r : 0;
 	r = dispatch(c, req, sig, ret_rec, e);
-	if (lock >= 0 && key_end(&lock, req, r < 0 ? NULL : *ret_rec, &late) < 0)
+	if (lock >= 0 &&
+	    key_end(&lock, req, r < 0 ? NULL : *ret_rec, &late) < 0)
 		log_err(&late);
 	return r;
 }

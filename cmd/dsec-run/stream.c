@@ -31,7 +31,7 @@ struct worker {
 	pid_t pid;
 	int fd;
 	struct jsonl in;
-	json_t *req; /* being worked on; NULL: idle */
+	json_t *req;	      /* being worked on; NULL: idle */
 	const char *stopping; /* why it was told to stop: an error code */
 	uint64_t deadline_ms;
 };
@@ -43,7 +43,7 @@ struct pool_of {
 	unsigned n, max, busy;
 	struct jsonl in;
 	bool eof;
-	unsigned failed; /* records that were not ok */
+	unsigned failed;	 /* records that were not ok */
 	enum exit_status status; /* of the failures, as long as they agree */
 	bool lost;
 };
@@ -62,8 +62,8 @@ static void put(struct pool_of *p, const json_t *rec)
 	struct err e;
 
 	if (json_is_false(json_object_get(rec, "ok")))
-		note_failure(p, json_str(json_object_get(rec, "error"),
-					 "code"));
+		note_failure(p,
+			     json_str(json_object_get(rec, "error"), "code"));
 	if (!p->lost && record_write(STDOUT_FILENO, rec, &e) < 0) {
 		log_err(&e);
 		p->lost = true;
@@ -278,8 +278,10 @@ static void finish(struct pool_of *p, struct worker *w, json_t *rec)
 	struct err e = {0};
 
 	if (w->stopping && json_is_false(json_object_get(rec, "ok"))) {
-		err_set(&e, -ECANCELED, w->stopping, "the request was ended: "
-			"%s", w->stopping);
+		err_set(&e, -ECANCELED, w->stopping,
+			"the request was ended: "
+			"%s",
+			w->stopping);
 		put_error(p, w->req, &e);
 	} else {
 		put(p, rec);

@@ -86,22 +86,23 @@ static int complete_spec(const struct creator *c, const struct created *m,
 	bool can = c->image.checkpointable && c->profile.checkpointable;
 	const char *why = c->image.checkpointable ? "the profile"
 						  : c->image.why_not;
-	static const char *const request[] = {"id", "in", "key", "deadline_ms",
-					      "rm", "wait"};
+	static const char *const request[] = {"id",	     "in", "key",
+					      "deadline_ms", "rm", "wait"};
 	auto_json json_t *more = NULL;
 	int r;
 
 	for (size_t i = 0; i < array_len(request); i++)
 		json_object_del(all, request[i]);
-	r = json_pack_or(
-		&more, e, "{s:i, s:s, s:i, s:I, s:I, s:I, s:b, s:s, s:O, s:s, "
-			  "s:s}",
-		"v", 1, "sandbox", m->id, "generation", 1, "created_ms",
-		(json_int_t)clock_wall_ms(), "slot", (json_int_t)m->claim.slot,
-		"uid_base", (json_int_t)m->claim.uid_base, "checkpointable",
-		can, "checkpointable_why", can ? "" : why, "image_env",
-		c->image.env, "image_cwd", c->image.cwd, "image_user",
-		c->image.user);
+	r = json_pack_or(&more, e,
+			 "{s:i, s:s, s:i, s:I, s:I, s:I, s:b, s:s, s:O, s:s, "
+			 "s:s}",
+			 "v", 1, "sandbox", m->id, "generation", 1,
+			 "created_ms", (json_int_t)clock_wall_ms(), "slot",
+			 (json_int_t)m->claim.slot, "uid_base",
+			 (json_int_t)m->claim.uid_base, "checkpointable", can,
+			 "checkpointable_why", can ? "" : why, "image_env",
+			 c->image.env, "image_cwd", c->image.cwd, "image_user",
+			 c->image.user);
 	if (r == 0 && json_object_update(all, more) < 0)
 		r = err_sys(e, ENOMEM, "spec");
 	return r;

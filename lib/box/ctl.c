@@ -301,8 +301,8 @@ static int send_line(struct ctl *c, const char *line, size_t len,
 		return 0;
 	if (c->nonblock)
 		return buf_add(&c->out, line + n, len - (size_t)n) < 0
-			   ? err_sys(e, ENOMEM, "send")
-			   : 0;
+			       ? err_sys(e, ENOMEM, "send")
+			       : 0;
 	while ((size_t)n < len) {
 		ssize_t k = send_first(c, line + n, len - (size_t)n, NULL, 0);
 

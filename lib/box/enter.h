@@ -35,7 +35,6 @@ struct enter {
 	int exe_fd;    /* -1: argv[0], by envp's PATH; else this sealed file */
 	int extra_fd;  /* -1, or one more descriptor, which becomes its 3 */
 	int extra_fd2; /* the same for its 4 */
-	int pdeath;    /* reserved, 0 */
 };
 
 struct entered {

@@ -146,7 +146,7 @@ static bool made_has(const struct run *k, const struct stat *st)
 	if (!k->made_cap)
 		return false;
 	return k->made[made_slot(k->made, k->made_cap, st->st_dev, st->st_ino)]
-		   .ino != 0;
+		       .ino != 0;
 }
 
 /*
@@ -300,9 +300,9 @@ static int put_in_place(int dirfd, const char *temp, const char *name,
 	if (renameat(dirfd, temp, dirfd, name) == 0)
 		return 0;
 	r = errno == EISDIR || errno == EEXIST || errno == ENOTEMPTY
-		? err_set(why, -EISDIR, "is_directory",
-			  "a directory is in its place")
-		: err_sys(why, errno, "rename");
+		    ? err_set(why, -EISDIR, "is_directory",
+			      "a directory is in its place")
+		    : err_sys(why, errno, "rename");
 	unlinkat(dirfd, temp, 0);
 	return r;
 }
@@ -498,11 +498,11 @@ static int remember_dir(struct run *k, const struct tar_entry *en,
 			struct err *why)
 {
 	struct dir d = {
-	    .path = k->dirs_text.len,
-	    .mode = mode_of(k, en),
-	    .uid = en->uid,
-	    .gid = en->gid,
-	    .mtime = en->mtime,
+		.path = k->dirs_text.len,
+		.mode = mode_of(k, en),
+		.uid = en->uid,
+		.gid = en->gid,
+		.mtime = en->mtime,
 	};
 
 	if (buf_add(&k->dirs_text, k->path.data, k->path.len + 1) < 0 ||

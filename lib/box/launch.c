@@ -135,8 +135,10 @@ static int stage_error(const struct stage *st, struct err *e)
 		return err_set(e, -ECHILD, "system",
 			       "pid 1 was killed while the sandbox was made");
 	if (st->r == -EIDRM || st->r == -ELOOP)
-		return err_set(e, st->r, "bad_path", "%s: the image has a link "
-			       "there", st->what);
+		return err_set(e, st->r, "bad_path",
+			       "%s: the image has a link "
+			       "there",
+			       st->what);
 	return err_sys(e, -st->r, "%s", st->what);
 }
 
@@ -169,8 +171,7 @@ static int resolve_user(const struct launch *l, pid_t pid, struct user *ret,
 static int release_command(const struct launch *l, struct stage *st, pid_t pid,
 			   struct err *e)
 {
-	const json_t *maps[] = {l->image->env,
-				json_object_get(l->spec, "env")};
+	const json_t *maps[] = {l->image->env, json_object_get(l->spec, "env")};
 	struct become *b = l->command;
 	auto_user struct user u = {0};
 	char **envp = NULL;

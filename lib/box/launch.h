@@ -30,10 +30,10 @@ struct launch {
 };
 
 struct launched {
-	pid_t pid;  /* of pid 1, our child */
-	int pidfd;  /* of pid 1 */
-	int report; /* read end of dsec-init's pipe */
-	pid_t command; /* in the sandbox's pid namespace; 0 without one */
+	pid_t pid;	   /* of pid 1, our child */
+	int pidfd;	   /* of pid 1 */
+	int report;	   /* read end of dsec-init's pipe */
+	pid_t command;	   /* in the sandbox's pid namespace; 0 without one */
 	int command_pidfd; /* -1 without one */
 };
 

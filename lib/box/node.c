@@ -64,8 +64,7 @@ static int fill(int dir, struct err *e)
 	return 0;
 }
 
-static int build(const char *path, const char *init, size_t len,
-		 struct err *e)
+static int build(const char *path, const char *init, size_t len, struct err *e)
 {
 	auto_close int dir = -1;
 	int r;
@@ -85,9 +84,9 @@ static int build(const char *path, const char *init, size_t len,
 	/* Last: its presence says that all is there. */
 	if (r == 0)
 		r = put_init(dir, init, len, e);
-	if (r == 0 && mount(NULL, path, NULL,
-			    MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID,
-			    NULL) < 0)
+	if (r == 0 &&
+	    mount(NULL, path, NULL,
+		  MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID, NULL) < 0)
 		r = err_sys(e, errno, "make '%s' read-only", path);
 	if (r < 0)
 		umount2(path, MNT_DETACH);

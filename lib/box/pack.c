@@ -72,8 +72,8 @@ static int seen_grow(struct packing *k)
 		return -ENOMEM;
 	for (size_t i = 0; i < k->cap; i++)
 		if (k->seen[i].path)
-			*slot(table, cap, k->seen[i].dev, k->seen[i].ino) =
-			    k->seen[i];
+			*slot(table, cap, k->seen[i].dev,
+			      k->seen[i].ino) = k->seen[i];
 	free(k->seen);
 	k->seen = table;
 	k->cap = cap;
@@ -155,8 +155,10 @@ static void add_xattr(struct packing *k, int fd, const char *name,
 	n = fgetxattr(fd, name, k->values.data + k->values.len, room);
 	if (n < 0)
 		return;
-	en->xattrs[en->nxattrs++] =
-	    (struct tar_xattr){name, k->values.data + k->values.len, (size_t)n};
+	en->xattrs[en->nxattrs++] = (struct tar_xattr){name,
+						       k->values.data +
+							       k->values.len,
+						       (size_t)n};
 	k->values.len += (size_t)n;
 }
 
@@ -189,8 +191,8 @@ static void coalesce(struct buf *runs)
 			uint64_t end = run[out].off + run[out].len;
 
 			if (run[i].off - end <= gap)
-				run[out].len =
-				    run[i].off + run[i].len - run[out].off;
+				run[out].len = run[i].off + run[i].len -
+					       run[out].off;
 			else
 				run[++out] = run[i];
 		}
@@ -312,8 +314,8 @@ static int pack_file(struct packing *k, const struct walk_item *it,
 	if (fd < 0) {
 		leave_out(k, it->path, &why);
 		return it->depth == 0
-			   ? err_set(e, why.r, why.code, "%s", why.msg)
-			   : 0;
+			       ? err_set(e, why.r, why.code, "%s", why.msg)
+			       : 0;
 	}
 	r = earlier_name(k, &st, &first);
 	if (r < 0)
@@ -383,11 +385,11 @@ static int pack_entry(struct packing *k, const struct walk_item *it,
 		      struct err *e)
 {
 	struct tar_entry en = {
-	    .link = "",
-	    .mode = it->st.st_mode & 07777,
-	    .uid = it->st.st_uid,
-	    .gid = it->st.st_gid,
-	    .mtime = it->st.st_mtim,
+		.link = "",
+		.mode = it->st.st_mode & 07777,
+		.uid = it->st.st_uid,
+		.gid = it->st.st_gid,
+		.mtime = it->st.st_mtim,
 	};
 
 	if (k->p->max_entries && k->n.entries >= k->p->max_entries)

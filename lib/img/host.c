@@ -95,8 +95,7 @@ static int put_links(int root, struct err *e)
 	return 0;
 }
 
-static int put_file(int root, const char *path, const char *text,
-		    struct err *e)
+static int put_file(int root, const char *path, const char *text, struct err *e)
 {
 	auto_close int fd = -1;
 

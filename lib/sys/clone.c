@@ -14,8 +14,8 @@
  * starts on an empty stack, so it must not return through ours: it calls fn
  * and exits right here.
  */
-static long raw_clone3(struct clone_args *args, size_t size,
-		       int (*fn)(void *), void *arg)
+static long raw_clone3(struct clone_args *args, size_t size, int (*fn)(void *),
+		       void *arg)
 {
 #if defined(__x86_64__)
 	register long ret __asm__("rax") = SYS_clone3;
@@ -34,8 +34,8 @@ static long raw_clone3(struct clone_args *args, size_t size,
 			 "hlt\n"
 			 "1:"
 			 : "+r"(ret)
-			 : "D"(args), "S"(size), "r"(r8), "r"(r9),
-			   [exit] "i"(SYS_exit)
+			 : "D"(args), "S"(size), "r"(r8),
+			   "r"(r9), [exit] "i"(SYS_exit)
 			 : "rcx", "r11", "memory");
 	return ret;
 #elif defined(__aarch64__)
@@ -54,8 +54,8 @@ static long raw_clone3(struct clone_args *args, size_t size,
 			 "svc 0\n"
 			 "1:"
 			 : "+r"(x0)
-			 : "r"(x8), "r"(x1), "r"(x9), "r"(x10),
-			   [exit] "i"(SYS_exit)
+			 : "r"(x8), "r"(x1), "r"(x9),
+			   "r"(x10), [exit] "i"(SYS_exit)
 			 : "memory");
 	return (long)x0;
 #else

@@ -17,8 +17,8 @@
 struct clone_child {
 	uint64_t flags; /* CLONE_VM is added */
 	int exit_signal;
-	int into_cgroup; /* -1, or a directory for CLONE_INTO_CGROUP */
-	int *pidfd;	 /* NULL, or where CLONE_PIDFD puts it */
+	int into_cgroup;  /* -1, or a directory for CLONE_INTO_CGROUP */
+	int *pidfd;	  /* NULL, or where CLONE_PIDFD puts it */
 	pid_t *clear_tid; /* NULL, or cleared and woken when it execs or ends */
 	void *stack;
 	size_t stack_size; /* a multiple of 16 */

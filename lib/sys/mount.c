@@ -64,8 +64,8 @@ int mount_idmapped(const struct mount_copy *m)
 		r = -errno;
 	if (!*m->target)
 		flags |= MOVE_MOUNT_T_EMPTY_PATH;
-	if (r == 0 && syscall(SYS_move_mount, fd, "", m->target_fd, m->target,
-			      flags) < 0)
+	if (r == 0 &&
+	    syscall(SYS_move_mount, fd, "", m->target_fd, m->target, flags) < 0)
 		r = -errno;
 	close(fd);
 	return r;

@@ -24,8 +24,8 @@ int mount_bind_ro(const char *path);
  * mount_idmapped(source, userns, attrs, target_fd, target):
  * Mount a copy of the tree at ${source} on ${target}, with the ids of ${userns}
  * (-1: as they are) and the MOUNT_ATTR_* ${attrs}.  With ${target} "" the
- * target is ${target_fd} itself.  -EINVAL or -EPERM where the file system cannot
- * be idmapped.
+ * target is ${target_fd} itself.  -EINVAL or -EPERM where the file system
+ * cannot be idmapped.
  */
 struct mount_copy {
 	const char *source;

@@ -21,7 +21,7 @@ struct maker {
 	uid_t base;
 	bool nested;
 	int step;
-	int r; /* the child's -errno */
+	int r;	/* the child's -errno */
 	int ns; /* its descriptor: the child shares our table */
 };
 

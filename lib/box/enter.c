@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Two children in a row, both sharing our memory.  The first joins the
+ * sandbox's cgroups and namespaces; only its children are in the pid namespace,
+ * so nobody inside can see or signal it.  The second is the command: when the
+ * first ends, pid 1 becomes its parent.
+ *
+ * We are suspended meanwhile (CLONE_VFORK), which also keeps the OOM killer
+ * from choosing a child whose memory is ours.  The second child can be stopped
+ * from inside before it executes; a timer of the first ends the wait then.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/proc.h"
+#include "box/become.h"
+#include "box/enter.h"
+#include "sys/clone.h"
+
+#define STACK	      (32 * 1024)
+#define START_SECONDS 2
+
+/* One entry at a time: we have no threads. */
+static struct {
+	_Alignas(16) char joiner[STACK], command[STACK];
+} stacks;
+
+struct entry {
+	const struct enter *en;
+	struct cgroup_join join;
+	struct become b;
+	struct entered out;
+	enum { JOIN_CGROUP, JOIN_NS, OPEN_TTY, CLONE_COMMAND } step;
+	int r; /* of the joiner: -errno */
+};
+
+static int command_main(void *arg)
+{
+	struct entry *en = arg;
+
+	en->out.inner = getpid();
+	become(&en->b);
+	return 1;
+}
+
+/* Commands do not inherit what protects their supervisor. */
+static void reset_oom_score(void)
+{
+	int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	/* Refused where ours is above 0, which is nothing to undo. */
+	if (write(fd, "0", 1) < 0)
+		errno = 0;
+	close(fd);
+}
+
+/* As root inside, so that the terminal belongs to an id that exists there. */
+static int open_tty(struct entry *en)
+{
+	if (syscall(SYS_setresgid, 0, 0, 0) < 0 ||
+	    syscall(SYS_setresuid, 0, 0, 0) < 0)
+		return -errno;
+	en->out.tty = open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC |
+						    O_NOFOLLOW | O_NONBLOCK);
+	if (en->out.tty < 0)
+		return -errno;
+	en->b.tty_master = en->out.tty;
+	return 0;
+}
+
+static int clone_command(struct entry *en)
+{
+	struct itimerval limit = {.it_value.tv_sec = START_SECONDS};
+	struct clone_child c = {
+		.flags = CLONE_VFORK,
+		.exit_signal = SIGCHLD,
+		.into_cgroup = -1,
+		.pidfd = &en->out.pidfd,
+		.stack = stacks.command,
+		.stack_size = sizeof(stacks.command),
+	};
+	pid_t pid;
+
+	if (setitimer(ITIMER_REAL, &limit, NULL) < 0)
+		return -errno;
+	pid = clone_child(&c, command_main, en);
+	if (pid < 0)
+		return pid;
+	en->out.pid = pid;
+	return 0;
+}
+
+static int joiner_main(void *arg)
+{
+	static const int all = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID |
+			       CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS |
+			       CLONE_NEWCGROUP;
+	struct entry *en = arg;
+
+	en->step = JOIN_CGROUP;
+	en->r = cgroup_leaf_join(&en->join);
+	if (en->r < 0)
+		return 1;
+	reset_oom_score();
+	en->step = JOIN_NS;
+	en->r = setns(en->en->init_pidfd, all) < 0 ? -errno : 0;
+	if (en->r == 0 && en->en->tty) {
+		en->step = OPEN_TTY;
+		en->r = open_tty(en);
+	}
+	if (en->r == 0) {
+		en->step = CLONE_COMMAND;
+		en->r = clone_command(en);
+	}
+	return en->r < 0;
+}
+
+static int joiner_error(const struct entry *en, struct err *e)
+{
+	static const char *const steps[] = {"join the sandbox's cgroups",
+					    "join the sandbox's namespaces",
+					    "open a terminal",
+					    "start the command"};
+
+	/* The namespaces of a pid 1 that ended: gone, or closed to forks. */
+	if ((en->step == JOIN_NS && en->r == -ESRCH) ||
+	    (en->step == CLONE_COMMAND && en->r == -ENOMEM &&
+	     proc_wait_pidfd(en->en->init_pidfd, 0) == 1))
+		return err_set(e, -ESRCH, "stopped", "the sandbox ended");
+	return err_sys(e, -en->r, "%s", steps[en->step]);
+}
+
+/* Something inside stopped the command before it was one.  It still stands on
+ * our stack, so it must be gone before anything else happens. */
+static int stuck(struct entry *en, struct err *e)
+{
+	if (en->out.pidfd >= 0) {
+		syscall(SYS_pidfd_send_signal, en->out.pidfd, SIGKILL, NULL, 0);
+		proc_wait_pidfd(en->out.pidfd, -1);
+	}
+	return err_set(e, -ETIMEDOUT, "timeout",
+		       "the command did not start within %d s: something "
+		       "inside the sandbox holds it up",
+		       START_SECONDS);
+}
+
+static int run(struct entry *en, struct err *e)
+{
+	struct clone_child c = {
+		.flags = CLONE_VFORK | CLONE_FILES,
+		.into_cgroup = en->join.into,
+		.stack = stacks.joiner,
+		.stack_size = sizeof(stacks.joiner),
+	};
+	int status = 0;
+	pid_t pid;
+
+	pid = clone_child(&c, joiner_main, en);
+	if (pid < 0)
+		return err_sys(e, -pid, "start a child");
+	while (waitpid(pid, &status, __WALL) < 0 && errno == EINTR)
+		;
+	if (en->r < 0)
+		return joiner_error(en, e);
+	if (WIFSIGNALED(status))
+		return stuck(en, e);
+	return en->b.failed < 0 ? become_error(&en->b, e) : 0;
+}
+
+int enter_start(const struct enter *en, struct entered *ret, struct err *e)
+{
+	struct entry entry = {
+		.en = en,
+		.b =
+			{
+				.profile = en->profile,
+				.argv = en->argv,
+				.envp = en->envp,
+				.cwd = en->cwd,
+				.uid = en->uid,
+				.gid = en->gid,
+				.groups = en->groups,
+				.ngroups = en->ngroups,
+				.cpus = en->cpus,
+				.fds = {en->fds[0], en->fds[1], en->fds[2]},
+				.extra = {en->extra_fd, en->extra_fd2},
+				.tty_master = -1,
+				.rows = en->rows,
+				.cols = en->cols,
+				.exe_fd = en->exe_fd,
+			},
+		.out = {.pidfd = -1, .tty = -1},
+	};
+	int r;
+
+	r = cgroup_leaf_prepare(en->cgroups, en->id, en->leaf, &entry.join, e);
+	if (r < 0)
+		return r;
+	r = run(&entry, e);
+	cgroup_join_done(&entry.join);
+	if (r == 0) {
+		*ret = entry.out;
+		return 0;
+	}
+	if (entry.out.pidfd >= 0)
+		fd_close(entry.out.pidfd);
+	if (entry.out.tty >= 0)
+		fd_close(entry.out.tty);
+	return r;
+}
