@@ -109,20 +109,26 @@ static json_t *b64_encode(const unsigned char *d, size_t len)
 	return json_stringn(out, n);
 }
 
+int json_set_b64(json_t *obj, const char *key, const void *data, size_t len)
+{
+	json_t *j = b64_encode(data, len);
+	char name[64];
+
+	if (!j)
+		return -ENOMEM;
+	snprintf(name, sizeof(name), "%s_b64", key);
+	return json_object_set_new(obj, name, j) < 0 ? -ENOMEM : 0;
+}
+
 int json_set_bytes(json_t *obj, const char *key, const void *data, size_t len)
 {
-	char name[64];
 	json_t *j = NULL;
 
 	if (!memchr(data, 0, len))
 		j = json_stringn(data, len);
 	if (j)
 		return json_object_set_new(obj, key, j) < 0 ? -ENOMEM : 0;
-	j = b64_encode(data, len);
-	if (!j)
-		return -ENOMEM;
-	snprintf(name, sizeof(name), "%s_b64", key);
-	return json_object_set_new(obj, name, j) < 0 ? -ENOMEM : 0;
+	return json_set_b64(obj, key, data, len);
 }
 
 static int b64_value(char c)

@@ -50,6 +50,9 @@ bool json_flag(const json_t *obj, const char *key);
  * else as "key_b64".  0 or -ENOMEM. */
 int json_set_bytes(json_t *obj, const char *key, const void *data, size_t len);
 
+/* json_set_b64(obj, key, data, len): always as "key_b64". */
+int json_set_b64(json_t *obj, const char *key, const void *data, size_t len);
+
 /*
  * json_get_bytes(obj, key, ret_data, ret_len, e):
  * The reverse, from "key" or "key_b64", into a new buffer; 0 absent, 1 there,
