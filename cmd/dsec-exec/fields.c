@@ -53,7 +53,7 @@ const struct field exec_fields[] = {
 	{{"cp", NULL, 0, NULL, "copy: FROM TO, one of them SANDBOX:/PATH"}, NULL, FIELD_NONE, 0, 0, NULL},
 	{{"jobs", NULL, 'j', "N", "requests worked on at once (64)"}, NULL, FIELD_INT, 1, 65536, NULL},
 	{{"help", NULL, 'h', NULL, "this text"}, NULL, FIELD_NONE, 0, 0, NULL},
-	{{"version", NULL, 'V', NULL, "the version"}, NULL, FIELD_NONE, 0, 0, NULL},
+	{{"version", NULL, 0, NULL, "the version"}, NULL, FIELD_NONE, 0, 0, NULL},
 };
 
 struct op {
