@@ -214,6 +214,12 @@ static int write_claim(const struct tree *t, const struct claim_want *want,
 	return 0;
 }
 
+static int name_taken(const char *name, struct err *e)
+{
+	return err_set(e, -EEXIST, "name_taken",
+		       "a live sandbox has the name '%s'", name);
+}
+
 static int make_links(struct ledger *l, const struct claim_want *want,
 		      struct claim *claim, struct err *e)
 {
@@ -228,8 +234,7 @@ static int make_links(struct ledger *l, const struct claim_want *want,
 	if (*name)
 		r = link_make(l->tree, "name", name, want->id, e);
 	if (r == -EEXIST)
-		r = err_set(e, -EEXIST, "name_taken",
-			    "a live sandbox has the name '%s'", name);
+		r = name_taken(name, e);
 	if (r < 0)
 		goto err2;
 	if (*task)
@@ -295,6 +300,29 @@ static int decide(struct ledger *l, const struct admit_amounts *a,
 
 	r = ledger_now(l, a, &node.now, e);
 	return r < 0 ? r : admit_decide(&node, a, e);
+}
+
+int claim_check(const struct tree *t, const json_t *spec, struct err *e)
+{
+	const struct admit_amounts a = claim_amounts(spec);
+	char path[PATH_MAX], id[BOX_ID_LEN + 1];
+	const char *name = json_str(spec, "name");
+	struct ledger l;
+	int r;
+
+	r = ledger_open(t, &l, e);
+	if (r < 0)
+		return r;
+	r = decide(&l, &a, e);
+	if (r == 0 && *name)
+		r = link_path(path, t, "name", name, e);
+	if (r == 0 && *name) {
+		link_read(path, id);
+		if (ledger_has_claim(t, id))
+			r = name_taken(name, e);
+	}
+	ledger_close(&l);
+	return r;
 }
 
 static int take_locked(struct ledger *l, const struct claim_want *want,

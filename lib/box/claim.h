@@ -58,6 +58,13 @@ int claim_take(const struct tree *t, const struct claim_want *want,
 	       struct claim *ret_claim, struct err *e);
 
 /*
+ * claim_check(t, spec, e):
+ * Would claim_take() admit this now?  Takes nothing and buries nobody, so it
+ * may refuse where claim_take() would first make room.
+ */
+int claim_check(const struct tree *t, const json_t *spec, struct err *e);
+
+/*
  * claim_release(t, id, fd, e):
  * Give everything back, the last step of a sandbox's end: the links, the share
  * of the ledger, claim.json, and sb/<id> with whatever else is in it.  *${fd},

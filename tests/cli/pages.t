@@ -21,9 +21,9 @@ page_flags() {
 		while read -r flags; do
 			for word in $flags; do
 				case $word in
-				-h | h | -help) echo "-$word" ;;
-				-*) echo "-$word" ;;
-				?) echo "-$word" ;;
+				-h | h | -help) printf "%s\n" "-$word" ;;
+				-*) printf "%s\n" "-$word" ;;
+				?) printf "%s\n" "-$word" ;;
 				esac
 			done
 		done | sort -u
