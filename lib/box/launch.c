@@ -139,6 +139,11 @@ static int stage_error(const struct stage *st, struct err *e)
 			       "%s: the image has a link "
 			       "there",
 			       st->what);
+	if (st->r == -EINVAL && !strcmp(st->what, STAGE_MAP_LIB))
+		return err_set(e, st->r, "configuration",
+			       "this kernel cannot map ids on the file system "
+			       "of DSEC_LIB, '%s': use ext4, xfs or btrfs",
+			       st->l->tree->lib);
 	return err_sys(e, -st->r, "%s", st->what);
 }
 

@@ -99,8 +99,7 @@ static int mount_root(struct stage *st)
 	if (!ok(st, "take the sandbox's uid", act_as_inner_root(st)) ||
 	    !ok(st, "private mounts",
 		mount_fs(NULL, "/", MS_REC | MS_PRIVATE, NULL)) ||
-	    !ok(st, "map the ids of DSEC_LIB",
-		map_over(st, st->l->tree->lib)) ||
+	    !ok(st, STAGE_MAP_LIB, map_over(st, st->l->tree->lib)) ||
 	    (st->pool[0] &&
 	     !ok(st, "map the ids of the pool", map_over(st, st->pool))) ||
 	    !ok(st, "mount the root (overlay)",

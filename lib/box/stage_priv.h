@@ -6,6 +6,9 @@
 
 #define STAGE_MOUNTS_MAX 32
 
+/* The step that fails with -EINVAL where the kernel cannot. */
+#define STAGE_MAP_LIB "map the ids of DSEC_LIB"
+
 /*
  * What the child that becomes pid 1 works from.  It shares the parent's memory
  * and descriptors; everything it needs is laid out here beforehand, because it

@@ -1,0 +1,45 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# After the machine went down under its sandboxes (guest.1/leave.t): what was
+# lost is said, with its cause, nothing is left of it, and the node works.
+# shellcheck source=tests/tap.sh
+. "$(dirname "$0")/../../tap.sh"
+need_root
+unset DSEC_RUN DSEC_LIB DSEC_CONFIG DSEC_CGROUP
+PATH=$BIN:$PATH
+T=/root/left
+
+[ ! -e /run/dsec ]
+ok $? "what was on tmpfs is gone"
+for name in idle busy frozen; do
+	[ -e "/var/lib/dsec/sb/$(cat "$T/$name")/spec.json" ]
+	ok $? "the spec of a sandbox has survived: $name"
+done
+
+run dsec-doctor
+for name in idle busy frozen; do
+	like "$out" "$(cat "$T/$name")" "dsec-doctor names what was lost: $name"
+done
+run dsec-doctor --fix
+is "$status" 0 "dsec-doctor --fix"
+run dsec-doctor --leaks
+is "$status" 0 "dsec-doctor --leaks: clean"
+diag "$out"
+
+run dsec-ps --all
+ended() {
+	printf '%s\n' "$out" | jq -r --arg id "$(cat "$T/$1")" \
+		'select(.sandbox == $id) | [.state, .outcome, .infra] | join(" ")'
+}
+for name in idle busy frozen; do
+	is "$(ended "$name")" "stopped node-lost true" \
+		"its end has its cause: $name"
+done
+is "$(ended stopped)" "stopped killed false" \
+	"one that ended before has its own"
+
+run dsec-exec --sandbox idle --cmd true
+isnt "$status" 0 "an operation on a lost one fails"
+run dsec-run --name idle --rm -- echo again
+is "$out" again "the node works, and the name is free"
+done_testing
