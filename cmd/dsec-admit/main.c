@@ -73,7 +73,7 @@ static int report(const struct tree *t, json_t **ret_rec, struct err *e)
 	auto_json json_t *rec = NULL;
 	struct admit_amounts limit, left;
 	char id[BOX_ID_LEN + 1];
-	struct admit_node n;
+	struct admit_node n = {0};
 	int r;
 
 	r = tree_new_id(t, id, e);

@@ -219,7 +219,7 @@ static int signal_batch(const struct cgroup_root *root, const char *dir,
 static int signal_dir(const struct cgroup_root *root, const char *dir, int sig,
 		      struct err *e)
 {
-	struct pids pids;
+	struct pids pids = {NULL, 0};
 	size_t n;
 	int r;
 
@@ -248,7 +248,7 @@ int cgroup_leaf_count(const struct cgroup_root *root, const char *id,
 		      const char *leaf)
 {
 	char dir[CGROUP_PATH_MAX];
-	struct pids pids;
+	struct pids pids = {NULL, 0};
 	int r;
 
 	r = cgroup_path(dir, id, leaf, NULL, NULL);
@@ -284,7 +284,7 @@ static int move_out(const struct cgroup_root *root, const char *dir,
 		    struct err *e)
 {
 	auto_close int fd = -1;
-	struct pids pids;
+	struct pids pids = {NULL, 0};
 	char text[16];
 	int r, n;
 

@@ -36,13 +36,14 @@ static void unescape(char *s)
 	char *out = s;
 
 	for (; *s; s++) {
-		if (s[0] == '\\' && s[1] && s[2] && s[3]) {
-			*out++ = (char)((s[1] - '0') << 6 | (s[2] - '0') << 3 |
-					(s[3] - '0'));
+		unsigned c = (unsigned char)*s;
+
+		if (*s == '\\' && strspn(s + 1, "01234567") >= 3) {
+			c = (unsigned)((s[1] & 7) << 6 | (s[2] & 7) << 3 |
+				       (s[3] & 7));
 			s += 3;
-		} else {
-			*out++ = *s;
 		}
+		*out++ = (char)c;
 	}
 	*out = '\0';
 }
@@ -216,38 +217,48 @@ static const char *missing(char *list)
 	return NULL;
 }
 
-/* Switch the controllers on for the children of each group from the top of the
- * mount down to the parent. */
-static int enable_v2(const char *at, const char *parent, struct err *e)
+/* Switch the controllers on for the children of one group. */
+static int enable_in(const char *dir, struct err *e)
 {
 	char path[PATH_MAX], have[512];
-	const char *what, *end = parent;
-	size_t n = 0;
+	const char *what;
+	int r;
+
+	if ((size_t)snprintf(path, sizeof(path), "%s/cgroup.controllers",
+			     dir) >= sizeof(path))
+		return err_sys(e, ENAMETOOLONG, "cgroup '%s'", dir);
+	r = cgroup_read(AT_FDCWD, path, have, sizeof(have), e);
+	if (r < 0)
+		return r;
+	what = missing(have);
+	if (what)
+		return unfit(e, what);
+	if ((size_t)snprintf(path, sizeof(path), "%s/cgroup.subtree_control",
+			     dir) >= sizeof(path))
+		return err_sys(e, ENAMETOOLONG, "cgroup '%s'", dir);
+	r = fd_write_str(AT_FDCWD, path, "+memory +pids +cpu", e);
+	if (r < 0 && e)
+		e->code = "configuration";
+	return r < 0 ? err_wrap(e, r, "enable the cgroup controllers") : 0;
+}
+
+/* In each group from the top of the mount down to the parent. */
+static int enable_v2(const char *at, const char *parent, struct err *e)
+{
+	char dir[PATH_MAX];
+	const char *end = parent;
 	int r;
 
 	for (;;) {
-		if ((size_t)snprintf(path, sizeof(path),
-				     "%s/%.*s/cgroup.controllers", at, (int)n,
-				     parent) >= sizeof(path))
+		if ((size_t)snprintf(dir, sizeof(dir), "%s/%.*s", at,
+				     (int)(end - parent),
+				     parent) >= sizeof(dir))
 			return err_sys(e, ENAMETOOLONG, "cgroup '%s'", parent);
-		r = cgroup_read(AT_FDCWD, path, have, sizeof(have), e);
-		if (r < 0)
+		r = enable_in(dir, e);
+		if (r < 0 || !*end)
 			return r;
-		what = missing(have);
-		if (what)
-			return unfit(e, what);
-		strcpy(strrchr(path, '/'), "/cgroup.subtree_control");
-		r = fd_write_str(AT_FDCWD, path, "+memory +pids +cpu", e);
-		if (r < 0)
-			return err_set(e, r, "configuration",
-				       "cannot enable the cgroup controllers "
-				       "memory, pids and cpu in '%s': %s",
-				       path, strerror(-r));
-		if (!*end)
-			return 0;
 		end += *end == '/';
 		end += strcspn(end, "/");
-		n = (size_t)(end - parent);
 	}
 }
 

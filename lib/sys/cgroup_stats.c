@@ -28,8 +28,9 @@ static int get(int tree, const char *id, const char *file, const char *key,
 	int r;
 
 	r = cgroup_path(path, id, NULL, file, e);
-	if (r == 0)
-		r = cgroup_read(tree, path, text, sizeof(text), e);
+	if (r < 0)
+		return r;
+	r = cgroup_read(tree, path, text, sizeof(text), e);
 	if (r < 0)
 		return r;
 	if (key && !cgroup_key(text, key, ret))
