@@ -111,14 +111,11 @@ static int one(const struct tree *t, json_t *req, struct err *e)
 		return r;
 	if (!raw && !arg_detach && json_object_get(req, "command"))
 		json_object_set_new(req, "wait", json_true());
-	if (raw)
-		r = one_shot_raw(&c, req, e);
-	else
-		r = request_do(&c, req, -1, &rec, e);
+	if (raw) /* and then this process ends, which closes everything */
+		return one_shot_raw(&c, req, e);
+	r = request_do(&c, req, -1, &rec, e);
 	creator_close(&c);
-	if (r < 0 || raw)
-		return r;
-	return record_write(STDOUT_FILENO, rec, e);
+	return r < 0 ? r : record_write(STDOUT_FILENO, rec, e);
 }
 
 /* A request of flags fails like one of a line, with a record; raw apart. */

@@ -244,7 +244,11 @@ static void take_lines(struct pool_of *p)
 		if (r == 1) {
 			take_line(p, text, len);
 		} else if (r == -EMSGSIZE) {
-			put_error(p, NULL, &e);
+			auto_json json_t *id = json_pack("{s:I}", "id",
+							 (json_int_t)
+								 p->in.line);
+
+			put_error(p, id, &e);
 		} else {
 			p->eof = r != -EAGAIN;
 			return;

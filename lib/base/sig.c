@@ -27,13 +27,14 @@ int sig_block(const int *signals, size_t n, struct err *e)
 
 void sig_reset(void)
 {
-	static const int ours[] = {SIGPIPE, SIGCHLD,  SIGHUP,  SIGINT,	SIGTERM,
-				   SIGQUIT, SIGUSR1,  SIGUSR2, SIGTSTP, SIGTTIN,
-				   SIGTTOU, SIGWINCH, SIGALRM};
+	/* exec resets handlers by itself; what stays is what is ignored: by us,
+	 * or by whoever started us (nohup, a shell's background job). */
+	static const int ignored[] = {SIGPIPE, SIGHUP, SIGINT, SIGQUIT,
+				      SIGTERM};
 	sigset_t none;
 
-	for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++)
-		signal(ours[i], SIG_DFL);
+	for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++)
+		signal(ignored[i], SIG_DFL);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }

@@ -15,7 +15,7 @@ int sig_block(const int *signals, size_t n, struct err *e);
 
 /*
  * sig_reset(): default actions and an empty mask, for a child before exec.
- * Makes system calls only for signals that need it.
+ * exec does the rest: a handler does not outlive it.
  */
 void sig_reset(void);
 

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "box/ctl.h"
 #include "box/teardown.h"
+#include "sys/pool.h"
 
 #define RETAIN_S     86400
 #define KILL_WAIT_MS 5000
@@ -225,12 +226,51 @@ static int clear_run(const struct tree *t, const char *id, struct err *e)
 	return first;
 }
 
+/*
+ * Most sandboxes end as they were made: with an empty layer in which overlay
+ * left its mark.  Those names are known; anything else is left standing.
+ */
+static bool remove_unused(const char *path)
+{
+	static const struct {
+		const char *name;
+		int flags;
+	} made[] = {
+		{"spec.json", 0},
+		{"work/work/incompat/volatile/dirty", 0},
+		{"work/work/incompat/volatile", AT_REMOVEDIR},
+		{"work/work/incompat", AT_REMOVEDIR},
+		{"work/work", AT_REMOVEDIR},
+		{"work", AT_REMOVEDIR},
+		{"upper", AT_REMOVEDIR},
+		{"out", AT_REMOVEDIR},
+	};
+	auto_close int dir = -1;
+
+	dir = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (dir < 0)
+		return errno == ENOENT;
+	for (size_t i = 0; i < array_len(made); i++)
+		if (unlinkat(dir, made[i].name, made[i].flags) < 0 &&
+		    errno != ENOENT)
+			return false;
+	return rmdir(path) == 0;
+}
+
 static int clear_lib(const struct tree *t, const char *id, struct err *e)
 {
+	auto_pool struct pool pool = POOL_INIT;
 	char path[PATH_MAX];
 	int r;
 
 	r = tree_path(path, e, "%s/sb/%s", t->lib, id);
+	if (r < 0)
+		return r;
+	if (remove_unused(path))
+		return 0;
+	r = pool_open(t->lib, &pool, e);
+	if (r == 0)
+		r = pool_remove(&pool, id, e);
 	return r < 0 ? r : fd_remove_tree(AT_FDCWD, path, e);
 }
 
@@ -244,13 +284,17 @@ int teardown(const struct tree *t, const struct cgroup_root *cgroups,
 		r = teardown_record(t, id, why, &this);
 		keep_first(e, &first, r, &this);
 	}
-	r = kill_all(cgroups, id, &this);
+	/* Groups that can be removed have nobody in them. */
+	r = cgroup_remove(cgroups, id, &this);
+	if (r == -EBUSY) {
+		r = kill_all(cgroups, id, &this);
+		if (r == 0)
+			r = cgroup_remove(cgroups, id, &this);
+	}
 	keep_first(e, &first, r, &this);
 	if (r < 0)
 		return first; /* it runs: nothing may be taken from under it */
 	teardown_name(t, id);
-	r = cgroup_remove(cgroups, id, &this);
-	keep_first(e, &first, r, &this);
 	r = clear_lib(t, id, &this);
 	keep_first(e, &first, r, &this);
 	r = clear_run(t, id, &this);

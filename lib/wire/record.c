@@ -44,9 +44,11 @@ int record_take(const struct record_line *line, const struct field *fields,
 
 	*ret_kind = RECORD_REQUEST;
 	r = json_parse(line->text, line->len, &req, e);
-	if (r < 0)
+	if (r < 0) {
+		*ret_req = json_pack("{s:I}", "id", (json_int_t)line->line);
 		return err_wrap(e, r, "line %llu",
 				(unsigned long long)line->line);
+	}
 	*ret_req = req;
 	if (json_is_false(json_object_get(req, "ok"))) {
 		*ret_kind = RECORD_PASS;

@@ -20,7 +20,7 @@ enum record_kind {
  * "sandbox" (and "id") whose other keys stand under "in".  "ok":false is
  * RECORD_PASS.  ${defaults} (flags, or NULL) fill fields the line does not
  * have.  Without "id", the line's number is the id.  On an error *${ret_req} is
- * still set where the line was an object, so that its id can be echoed.
+ * still set (NULL only without memory), so that the id can be echoed.
  */
 struct record_line {
 	const char *text;
