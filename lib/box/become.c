@@ -124,7 +124,9 @@ static int take_ids(const struct become *b)
 {
 	int r = 0;
 
-	if (!b->bounded)
+	if (b->confined && b->uid == 0 && b->gid == 0 && b->ngroups == 0)
+		return 0;
+	if (!b->confined)
 		r = profile_bound(b->profile);
 	if (r < 0)
 		return r;
@@ -206,7 +208,7 @@ void become(struct become *b)
 	umask(022);
 	sig_reset();
 	if (!ok(b, BECOME_CWD, chdir(b->cwd) < 0 ? -errno : 0) ||
-	    !ok(b, BECOME_SETUP, profile_apply(b->profile)))
+	    (!b->confined && !ok(b, BECOME_SETUP, profile_apply(b->profile))))
 		return;
 	ok(b, BECOME_EXEC, execute(b));
 }

@@ -16,7 +16,7 @@
  */
 struct become {
 	const struct profile *profile;
-	bool bounded; /* the bounding set is cut already */
+	bool confined; /* by its parent already: profile applied, root inside */
 	const char *const *argv, *const *envp;
 	const char *cwd;
 	uid_t uid;

@@ -273,7 +273,7 @@ int launch_start(struct launch *l, struct launched *ret, struct err *e)
 	prctl(PR_SET_DUMPABLE, 0);
 	if (l->command) {
 		l->command->profile = l->profile;
-		l->command->bounded = true;
+		l->command->confined = true;
 	}
 	r = lay_out(&st, e);
 	if (r == 0)

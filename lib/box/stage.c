@@ -287,6 +287,7 @@ static int start_command(struct stage *st)
 	struct clone_child c = {
 		.exit_signal = SIGCHLD,
 		.into_cgroup = -1,
+		.plain = true,
 		.pidfd = &st->command_pidfd,
 		.clear_tid = &st->command_tid,
 		.stack = st->command_stack,
@@ -331,10 +332,12 @@ static void exec_init(struct stage *st)
 	static const char *const argv[] = {"dsec-init", NULL};
 	static const char *const envp[] = {NULL};
 
-	if (st->l->command && !ok(st, "start the command", start_command(st)))
+	/* Confined here, the command need not be again: it inherits. */
+	if (!ok(st, "confine pid 1", profile_apply(st->l->profile)) ||
+	    (st->l->command &&
+	     !ok(st, "start the command", start_command(st))))
 		return;
-	if (ok(st, "set up pid 1", keep_report_only(st)) &&
-	    ok(st, "confine pid 1", profile_apply(st->l->profile))) {
+	if (ok(st, "set up pid 1", keep_report_only(st))) {
 		execve(NODE_INIT, (char *const *)(uintptr_t)argv,
 		       (char *const *)(uintptr_t)envp);
 		ok(st, "execute pid 1", -errno);

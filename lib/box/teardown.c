@@ -294,7 +294,6 @@ int teardown(const struct tree *t, const struct cgroup_root *cgroups,
 	keep_first(e, &first, r, &this);
 	if (r < 0)
 		return first; /* it runs: nothing may be taken from under it */
-	teardown_name(t, id);
 	r = clear_lib(t, id, &this);
 	keep_first(e, &first, r, &this);
 	r = clear_run(t, id, &this);

@@ -29,8 +29,8 @@ void teardown_name(const struct tree *t, const char *id);
 /*
  * teardown(t, cgroups, id, why, e):
  * Kill whatever still runs in its cgroups, record ${why} (NULL: nothing is
- * recorded), and remove its cgroups, its name, its directory in the library
- * with the writable layer, and all in its run directory but the claim.  The
+ * recorded), and remove its cgroups, its directory in the library with the
+ * writable layer, and all in its run directory but the claim.  The
  * claim goes last, by claim_release(): until then it still counts, and a sweep
  * finds it.  Goes on after a failure as far as it can and returns the first
  * one; what is left is for the next call.  The caller holds the claim's lock.

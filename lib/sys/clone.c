@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <linux/sched.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -63,10 +64,27 @@ static long raw_clone3(struct clone_args *args, size_t size, int (*fn)(void *),
 #endif
 }
 
+static pid_t plain_clone(const struct clone_child *c, int (*fn)(void *),
+			 void *arg)
+{
+	int flags = (int)c->flags | CLONE_VM | c->exit_signal;
+	char *top = (char *)c->stack + c->stack_size;
+	pid_t pid;
+
+	if (c->pidfd)
+		flags |= CLONE_PIDFD;
+	if (c->clear_tid)
+		flags |= CLONE_CHILD_CLEARTID;
+	pid = clone(fn, top, flags, arg, c->pidfd, NULL, c->clear_tid);
+	return pid < 0 ? -errno : pid;
+}
+
 pid_t clone_child(const struct clone_child *c, int (*fn)(void *), void *arg)
 {
 	struct clone_args a;
 
+	if (c->plain)
+		return plain_clone(c, fn, arg);
 	memset(&a, 0, sizeof(a));
 	a.flags = c->flags | CLONE_VM;
 	a.exit_signal = (uint64_t)c->exit_signal;

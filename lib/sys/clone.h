@@ -2,6 +2,7 @@
 #ifndef SYS_CLONE_H
 #define SYS_CLONE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -19,6 +20,8 @@ struct clone_child {
 	int exit_signal;
 	int into_cgroup;  /* -1, or a directory for CLONE_INTO_CGROUP */
 	int *pidfd;	  /* NULL, or where CLONE_PIDFD puts it */
+	bool plain; /* by clone, not clone3, which filters refuse: 32-bit flags,
+		       no into_cgroup */
 	pid_t *clear_tid; /* NULL, or cleared and woken when it execs or ends */
 	void *stack;
 	size_t stack_size; /* a multiple of 16 */
