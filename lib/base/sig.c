@@ -29,8 +29,7 @@ void sig_reset(void)
 {
 	/* exec resets handlers by itself; what stays is what is ignored: by us,
 	 * or by whoever started us (nohup, a shell's background job). */
-	static const int ignored[] = {SIGPIPE, SIGHUP, SIGINT, SIGQUIT,
-				      SIGTERM};
+	static const int ignored[] = {SIGPIPE, SIGHUP, SIGINT, SIGQUIT};
 	sigset_t none;
 
 	for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++)

@@ -122,14 +122,8 @@ static int limits(const struct become *b)
 
 static int take_ids(const struct become *b)
 {
-	int r = 0;
-
 	if (b->confined && b->uid == 0 && b->gid == 0 && b->ngroups == 0)
 		return 0;
-	if (!b->confined)
-		r = profile_bound(b->profile);
-	if (r < 0)
-		return r;
 	/* Raw: libc would ask threads of a process that is not ours. */
 	if (syscall(SYS_setgroups, b->ngroups, b->groups) < 0 ||
 	    syscall(SYS_setresgid, b->gid, b->gid, b->gid) < 0 ||

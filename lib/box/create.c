@@ -257,7 +257,7 @@ int create_end(struct creator *c, struct created *m, struct err *e)
 	fd_close(m->run.report);
 	if (m->run.command_pidfd >= 0)
 		fd_close(m->run.command_pidfd);
-	r = teardown(c->tree, c->cgroups, m->id, NULL, e);
+	r = teardown_layer(c->tree, c->cgroups, m->id, e);
 	if (r < 0) {
 		(void)claim_release(c->tree, m->id, &m->claim.fd, NULL);
 		return r;

@@ -93,46 +93,61 @@ static int build(const char *path, const char *init, size_t len, struct err *e)
 	return r;
 }
 
-static uint64_t digest(const char *data, size_t len)
+/* Which dsec-init the template holds: one that was replaced gets a new one. */
+static int template_path(const struct tree *t, const char *file, char *path,
+			 struct err *e)
 {
-	uint64_t h = 0xcbf29ce484222325; /* FNV-1a */
+	struct stat st;
 
-	for (size_t i = 0; i < len; i++)
-		h = (h ^ (unsigned char)data[i]) * 0x100000001b3;
-	return h;
+	if (stat(file, &st) < 0)
+		return err_sys(e, errno, "'%s'", file);
+	return tree_path(path, e, "%s/mnt/dev-%llx-%llx-%llx", t->run,
+			 (unsigned long long)st.st_size,
+			 (unsigned long long)st.st_mtim.tv_sec,
+			 (unsigned long long)st.st_mtim.tv_nsec);
 }
 
-int node_dev(const struct tree *t, char *path, struct err *e)
+/* The lock is on $DSEC_RUN/mnt; who comes second finds it made. */
+static int make_template(const struct tree *t, const char *file,
+			 const char *path, const char *sign, struct err *e)
 {
-	char file[PATH_MAX + 16], mnt[PATH_MAX];
 	auto_free char *init = NULL;
 	auto_close int lock = -1;
+	char mnt[PATH_MAX];
 	mode_t mask;
 	size_t len;
 	int r;
 
-	r = proc_libexec("dsec-init", file, PATH_MAX, e);
-	if (r == 0)
-		r = fd_read_file(AT_FDCWD, file, INIT_SIZE_MAX, &init, &len, e);
+	r = fd_read_file(AT_FDCWD, file, INIT_SIZE_MAX, &init, &len, e);
 	if (r == 0)
 		r = tree_path(mnt, e, "%s/mnt", t->run);
-	if (r == 0)
-		r = tree_path(path, e, "%s/dev-%016llx", mnt,
-			      (unsigned long long)digest(init, len));
 	if (r < 0)
 		return r;
-	snprintf(file, sizeof(file), "%s/.init", path);
-	if (access(file, F_OK) == 0)
-		return 0;
 	lock = open(mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (lock < 0)
 		return err_sys(e, errno, "open '%s'", mnt);
 	if (flock(lock, LOCK_EX) < 0)
 		return err_sys(e, errno, "lock '%s'", mnt);
-	if (access(file, F_OK) == 0)
+	if (access(sign, F_OK) == 0)
 		return 0;
 	mask = umask(0);
 	r = build(path, init, len, e);
 	umask(mask);
 	return r;
+}
+
+int node_dev(const struct tree *t, char *path, struct err *e)
+{
+	char file[PATH_MAX], sign[PATH_MAX + 16];
+	int r;
+
+	r = proc_libexec("dsec-init", file, sizeof(file), e);
+	if (r == 0)
+		r = template_path(t, file, path, e);
+	if (r < 0)
+		return r;
+	snprintf(sign, sizeof(sign), "%s/.init", path);
+	if (access(sign, F_OK) == 0)
+		return 0;
+	return make_template(t, file, path, sign, e);
 }

@@ -12,7 +12,7 @@
  * node_dev(t, path, e):
  * The template of /dev into path[PATH_MAX]: a small read-only tmpfs mounted
  * under $DSEC_RUN/mnt, made once per node, that every sandbox binds.  It also
- * holds dsec-init, by digest and not readable for anybody inside, which keeps
+ * holds dsec-init, not readable for anybody inside, which keeps
  * the kernel from letting pid 1 be traced.
  */
 int node_dev(const struct tree *t, char *path, struct err *e);

@@ -135,22 +135,6 @@ void profile_done(struct profile *p)
 	memset(p, 0, sizeof(*p));
 }
 
-int profile_bound(const struct profile *p)
-{
-	long r;
-
-	for (long cap = 0; cap < 64; cap++) {
-		if (p->caps & (UINT64_C(1) << cap))
-			continue;
-		r = raw_call(SYS_prctl, PR_CAPBSET_DROP, cap, 0, 0, 0);
-		if (r == -EINVAL) /* this kernel has no more */
-			return 0;
-		if (r < 0)
-			return (int)r;
-	}
-	return 0;
-}
-
 /*
  * What is held already and no more: after the change to another uid that is
  * nothing.  Ambient capabilities go with the inheritable ones.

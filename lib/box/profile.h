@@ -35,18 +35,11 @@ int profile_load(const char *name, struct profile *ret, struct err *e);
 void profile_done(struct profile *p);
 
 /*
- * profile_bound(p):
- * In the child, as root inside the new user namespace, before the change of
- * uid: cut the bounding set to caps.  A call per capability, 31 in all, and a
- * second line only: no_new_privs already keeps an exec from gaining anything.
- * 0 or -errno.
- */
-int profile_bound(const struct profile *p);
-
-/*
  * profile_apply(p):
  * In the child, last before exec: permitted, effective, inheritable and ambient
- * capabilities cut to caps, no_new_privs, the filters.  Raw system calls only,
+ * capabilities cut to caps, no_new_privs, the filters.  The bounding set is not
+ * cut, which would be a call per capability: with no_new_privs an exec gains
+ * nothing that was not permitted before, whatever is bounding.  Raw system calls only,
  * four of them.  uid and gid must be set already.  0 or -errno.
  */
 int profile_apply(const struct profile *p);

@@ -22,7 +22,6 @@
 #include <sys/fsuid.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -334,8 +333,7 @@ static void exec_init(struct stage *st)
 
 	/* Confined here, the command need not be again: it inherits. */
 	if (!ok(st, "confine pid 1", profile_apply(st->l->profile)) ||
-	    (st->l->command &&
-	     !ok(st, "start the command", start_command(st))))
+	    (st->l->command && !ok(st, "start the command", start_command(st))))
 		return;
 	if (ok(st, "set up pid 1", keep_report_only(st))) {
 		execve(NODE_INIT, (char *const *)(uintptr_t)argv,
@@ -349,17 +347,14 @@ int stage_main(void *arg)
 	struct stage *st = arg;
 	int early = CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS;
 
-	umask(0);
 	if (!ok(st, "join the cgroup", cgroup_leaf_join(&st->join)) ||
 	    (st->l->profile->sealed &&
 	     !ok(st, "make namespaces", sys(unshare(early)))) ||
 	    mount_root(st) < 0 || mount_kernel_fs(st) < 0 ||
 	    mount_host_dirs(st) < 0 ||
 	    !ok(st, "pivot to the root", mount_pivot()) ||
-	    take_namespaces(st) < 0 ||
-	    !ok(st, "cut the bounding set", profile_bound(st->l->profile)))
+	    take_namespaces(st) < 0)
 		return 1;
-	umask(022);
 	exec_init(st);
 	return 1;
 }

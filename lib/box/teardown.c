@@ -274,6 +274,22 @@ static int clear_lib(const struct tree *t, const char *id, struct err *e)
 	return r < 0 ? r : fd_remove_tree(AT_FDCWD, path, e);
 }
 
+int teardown_layer(const struct tree *t, const struct cgroup_root *cgroups,
+		   const char *id, struct err *e)
+{
+	int r;
+
+	/* Groups that can be removed have nobody in them. */
+	r = cgroup_remove(cgroups, id, e);
+	if (r == -EBUSY) {
+		r = kill_all(cgroups, id, e);
+		if (r == 0)
+			r = cgroup_remove(cgroups, id, e);
+	}
+	/* While something runs nothing may be taken from under it. */
+	return r < 0 ? r : clear_lib(t, id, e);
+}
+
 int teardown(const struct tree *t, const struct cgroup_root *cgroups,
 	     const char *id, const json_t *why, struct err *e)
 {
@@ -284,17 +300,7 @@ int teardown(const struct tree *t, const struct cgroup_root *cgroups,
 		r = teardown_record(t, id, why, &this);
 		keep_first(e, &first, r, &this);
 	}
-	/* Groups that can be removed have nobody in them. */
-	r = cgroup_remove(cgroups, id, &this);
-	if (r == -EBUSY) {
-		r = kill_all(cgroups, id, &this);
-		if (r == 0)
-			r = cgroup_remove(cgroups, id, &this);
-	}
-	keep_first(e, &first, r, &this);
-	if (r < 0)
-		return first; /* it runs: nothing may be taken from under it */
-	r = clear_lib(t, id, &this);
+	r = teardown_layer(t, cgroups, id, &this);
 	keep_first(e, &first, r, &this);
 	r = clear_run(t, id, &this);
 	keep_first(e, &first, r, &this);

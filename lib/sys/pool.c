@@ -62,9 +62,12 @@ int pool_open(const char *lib, struct pool *ret_pool, struct err *e)
 	top = open_dir(AT_FDCWD, lib);
 	if (top < 0)
 		return err_sys(e, errno, "open '%s'", lib);
-	if (mkdirat(top, "sb", 0700) < 0 && errno != EEXIST)
-		return err_sys(e, errno, "make '%s/sb'", lib);
 	sb = open_dir(top, "sb");
+	if (sb < 0 && errno == ENOENT) {
+		if (mkdirat(top, "sb", 0700) < 0 && errno != EEXIST)
+			return err_sys(e, errno, "make '%s/sb'", lib);
+		sb = open_dir(top, "sb");
+	}
 	if (sb < 0)
 		return err_sys(e, errno, "open '%s/sb'", lib);
 	base = open_dir(top, "pool");
@@ -249,14 +252,15 @@ int pool_usage(const struct pool *p, const char *id, uint64_t *ret_bytes,
 
 static int make_parts(int dir, const char *id, struct err *e)
 {
-	for (size_t i = 0; i < array_len(parts); i++) {
-		/* chmod: whatever our umask is. */
-		if (mkdirat(dir, parts[i].name, parts[i].mode) < 0 ||
-		    fchmodat(dir, parts[i].name, parts[i].mode, 0) < 0)
-			return err_sys(e, errno, "make '%s' of layer '%s'",
-				       parts[i].name, id);
-	}
-	return 0;
+	mode_t mask = umask(0);
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < array_len(parts); i++)
+		if (mkdirat(dir, parts[i].name, parts[i].mode) < 0)
+			r = err_sys(e, errno, "make '%s' of layer '%s'",
+				    parts[i].name, id);
+	umask(mask);
+	return r;
 }
 
 static int link_parts(int home, const char *id, struct err *e)

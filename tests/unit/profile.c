@@ -358,7 +358,7 @@ static void try_all(const struct profile *p, struct result *ret)
 	struct __user_cap_data_struct d[2];
 	long r;
 
-	ret->applied = p ? profile_bound(p) : 0;
+	ret->applied = p ? 0 : 0;
 	if (p && ret->applied == 0)
 		ret->applied = profile_apply(p);
 	syscall(SYS_capget, &h, d);
