@@ -30,20 +30,36 @@ static const struct suffix ms_suffixes[] = {
 	{"", 1000}, {"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000},
 };
 
+/*
+ * The end of a plain decimal ("12", "0.5") at the start of ${arg}, NULL if
+ * there is none: no blank, exponent, hexadecimal, "nan" or "inf", all of which
+ * strtod() takes.  A sign is taken where ${sign} is.
+ */
+static const char *decimal_end(const char *arg, bool sign)
+{
+	size_t n;
+
+	arg += sign && *arg == '-';
+	n = strspn(arg, "0123456789");
+	if (n == 0)
+		return NULL;
+	arg += n;
+	if (*arg != '.')
+		return arg;
+	n = strspn(++arg, "0123456789");
+	return n ? arg + n : NULL;
+}
+
 /* A decimal with a unit as a whole number of the field's own unit. */
 static int64_t with_suffix(const char *arg, const struct suffix *s, size_t n)
 {
-	char *end;
+	const char *end = decimal_end(arg, false);
 	double v;
 
-	/* No sign, no "nan", no "inf", no hexadecimal. */
-	if (arg[strspn(arg, "0123456789.")] == 'x' || *arg < '0' || *arg > '9')
-		return -1;
-	v = strtod(arg, &end);
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; end && i < n; i++) {
 		if (strcmp(end, s[i].text))
 			continue;
-		v *= s[i].factor;
+		v = strtod(arg, NULL) * s[i].factor;
 		return v < 9e15 && v == floor(v) ? (int64_t)v : -1;
 	}
 	return -1;
@@ -95,8 +111,8 @@ static json_t *whole(int64_t v)
 
 static json_t *flag_value(const struct field *f, const char *arg)
 {
-	char *end;
-	double d;
+	const char *end;
+	char *stop;
 	long long i;
 
 	switch (f->type) {
@@ -111,11 +127,12 @@ static json_t *flag_value(const struct field *f, const char *arg)
 			with_suffix(arg, ms_suffixes, array_len(ms_suffixes)));
 	case FIELD_INT:
 		errno = 0;
-		i = strtoll(arg, &end, 10);
-		return *arg && !*end && !errno ? json_integer(i) : NULL;
+		i = strtoll(arg, &stop, 10);
+		end = decimal_end(arg, true);
+		return end == stop && !*stop && !errno ? json_integer(i) : NULL;
 	case FIELD_NUM:
-		d = strtod(arg, &end);
-		return *arg && !*end && isfinite(d) ? json_real(d) : NULL;
+		end = decimal_end(arg, true);
+		return end && !*end ? json_real(strtod(arg, NULL)) : NULL;
 	case FIELD_BOOL:
 		return json_true();
 	case FIELD_OBJ:
@@ -175,8 +192,13 @@ static int check_num(const struct field *f, const json_t *v, struct err *e)
 	if (!json_is_number(v))
 		return bad(f, "a number", e);
 	d = json_number_value(v);
-	if (d * 1000 >= (double)f->min && d * 1000 <= (double)f->max)
+	if (d * 1000 >= (double)f->min &&
+	    (f->max == 0 || d * 1000 <= (double)f->max))
 		return 0;
+	if (f->max == 0)
+		return err_set(e, -EBADMSG, "bad_value",
+			       "'%s' is %g: must be at least %g", f->key, d,
+			       (double)f->min / 1000);
 	return err_set(e, -EBADMSG, "bad_value", "'%s' is %g: must be %g to %g",
 		       f->key, d, (double)f->min / 1000, (double)f->max / 1000);
 }
@@ -259,7 +281,8 @@ static int check_id(const char *key, const json_t *v, struct err *e)
 	if (!json_is_string(v) || json_string_length(v) > 128)
 		return err_set(e, -EBADMSG, "bad_value",
 			       "'%s' is not an integer or a string of at most "
-			       "128 bytes", key);
+			       "128 bytes",
+			       key);
 	return 0;
 }
 

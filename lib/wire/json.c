@@ -124,7 +124,9 @@ int json_set_bytes(json_t *obj, const char *key, const void *data, size_t len)
 {
 	json_t *j = NULL;
 
-	if (!memchr(data, 0, len))
+	if (len == 0)
+		j = json_string("");
+	else if (!memchr(data, 0, len))
 		j = json_stringn(data, len);
 	if (j)
 		return json_object_set_new(obj, key, j) < 0 ? -ENOMEM : 0;
@@ -157,6 +159,9 @@ static int b64_decode(const char *s, size_t len, char *out, size_t *ret_len)
 				return -EBADMSG;
 			v = v << 6 | (unsigned)d;
 		}
+		/* What padding leaves over must be zero: one text per value. */
+		if (i + 4 == len && (v & ((1u << 8 * pad) - 1)))
+			return -EBADMSG;
 		out[n++] = (char)(v >> 16);
 		out[n++] = (char)(v >> 8);
 		out[n++] = (char)v;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -9,6 +10,18 @@
 static int set_copy(json_t *to, const char *key, json_t *v)
 {
 	return json_object_set(to, key, v);
+}
+
+/* null means absent, for defaults and ids as well. */
+static void drop_nulls(json_t *obj)
+{
+	const char *key;
+	json_t *v;
+	void *next;
+
+	json_object_foreach_safe(obj, next, key, v)
+		if (json_is_null(v))
+			json_object_del(obj, key);
 }
 
 /* A record of another program as a request of ours. */
@@ -62,6 +75,7 @@ int record_take(const struct record_line *line, const struct field *fields,
 		json_decref(was);
 		req = *ret_req;
 	}
+	drop_nulls(req);
 	if (!json_object_get(req, "id"))
 		json_object_set_new(req, "id",
 				    json_integer((json_int_t)line->line));
@@ -151,6 +165,7 @@ int record_to_err(const json_t *rec, struct err *e)
 {
 	const json_t *error = json_object_get(rec, "error");
 	const char *code = json_str(error, "code");
+	int64_t retry = json_int(error, "retry_after_ms", 0);
 
 	if (json_is_true(json_object_get(rec, "ok")))
 		return 0;
@@ -163,6 +178,6 @@ int record_to_err(const json_t *rec, struct err *e)
 		if (!strcmp(exit_codes[i].code, code))
 			e->code = exit_codes[i].code;
 	e->infra = json_flag(error, "infra");
-	e->retry_after_ms = (unsigned)json_int(error, "retry_after_ms", 0);
+	e->retry_after_ms = retry > 0 && retry < UINT_MAX ? (unsigned)retry : 0;
 	return -EREMOTEIO;
 }
