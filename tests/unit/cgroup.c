@@ -323,14 +323,14 @@ static void test_oom(const struct cgroup_root *root)
 }
 
 /* Runs in a group that was killed before: what it starts must live. */
-static int launch_from_killed(void)
+static int launch_from_killed(enum cgroup_mode mode)
 {
 	struct cgroup_root *root = NULL;
 	int status = -1;
 	struct err e;
 	pid_t pid;
 
-	if (cgroup_open_as(parent, CGROUP_HYBRID, &root, &e) < 0)
+	if (cgroup_open_as(parent, mode, &root, &e) < 0)
 		return 1;
 	printf("# from a killed group: clone into %d\n", root->clone_into);
 	fflush(stdout);
@@ -362,7 +362,7 @@ static void test_caller_killed(const struct cgroup_root *root)
 		if (cgroup_leaf_prepare(&joins, "again", "e0", &join, &e) < 0 ||
 		    cgroup_leaf_join(&join) < 0)
 			_exit(99);
-		_exit(launch_from_killed());
+		_exit(launch_from_killed(root->mode));
 	}
 	waitpid(pid, &status, 0);
 	ok(WIFEXITED(status) && WEXITSTATUS(status) == 0,
