@@ -175,7 +175,7 @@ static int split(const char *path, char *dir, char *name, struct err *e)
 	memcpy(dir, path, at);
 	dir[at] = '\0';
 	if (at == 0)
-		strcpy(dir, ".");
+		memcpy(dir, ".", sizeof("."));
 	if (!*name || !strcmp(name, "/") || !strcmp(name, ".") ||
 	    !strcmp(name, ".."))
 		*name = '\0';

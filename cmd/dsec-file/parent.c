@@ -36,7 +36,7 @@ static int split(int at, const char *path, char *name, struct err *e)
 			    O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return err_sys(e, errno, "'%s'", path);
-	strcpy(name, base);
+	memcpy(name, base, strlen(base) + 1);
 	return fd;
 }
 
@@ -57,7 +57,7 @@ int parent_open(const char *path, bool follow, char *ret_name, struct err *e)
 
 	if (strlen(path) >= sizeof(text))
 		return err_sys(e, ENAMETOOLONG, "path");
-	strcpy(text, path);
+	memcpy(text, path, strlen(path) + 1);
 	for (size_t n = strlen(text); !follow && n > 1 && text[n - 1] == '/';)
 		text[--n] = '\0';
 	for (int i = 0; i < LINKS_MAX; i++) {

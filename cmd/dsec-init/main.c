@@ -15,7 +15,7 @@
 
 #include "box/init_report.h"
 
-#define EINTR_  4
+#define EINTR_	4
 #define ECHILD_ 10
 #define WALL	0x40000000
 

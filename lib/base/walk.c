@@ -129,7 +129,7 @@ static int enter(struct walk *w, int dirfd, const char *name)
 		return r;
 	l.fd = openat(dirfd, name,
 		      O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK |
-			  O_CLOEXEC);
+			      O_CLOEXEC);
 	if (l.fd < 0 || fstat(l.fd, &st) < 0) {
 		r = -errno;
 		level_done(&l);
@@ -171,9 +171,9 @@ static int leave(struct walk *w, struct err *e)
 	struct stat st;
 
 	if (up && up->fd < 0) {
-		up->fd =
-		    openat(l->fd, "..",
-			   O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		up->fd = openat(l->fd, "..",
+				O_RDONLY | O_DIRECTORY | O_NOFOLLOW |
+					O_CLOEXEC);
 		if (up->fd < 0 || fstat(up->fd, &st) < 0)
 			return err_sys(e, errno, "go back up from '%s'",
 				       w->path.data);

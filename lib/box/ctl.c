@@ -166,7 +166,7 @@ static int connect_to(const struct tree *t, const char *id, bool nonblock,
 			return err_sys(e, errno, "connect to sandbox %s", id);
 		return steal_fd(&fd);
 	}
-	strcpy(addr.sun_path, path);
+	memcpy(addr.sun_path, path, strlen(path) + 1);
 	fd = socket(AF_UNIX,
 		    SOCK_STREAM | SOCK_CLOEXEC | (nonblock ? SOCK_NONBLOCK : 0),
 		    0);

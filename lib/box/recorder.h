@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 
@@ -14,8 +15,9 @@
  * (p - RECORDER_HEAD) % RECORDER_TAIL of the ring.  Files come into being with
  * their first byte.
  *
- * SIGPIPE must be ignored.  Bytes move by tee() and splice(), not by our memory.  The pump
- * makes no event loop: it says why it stopped, and the caller watches.
+ * SIGPIPE must be ignored.  Bytes move by tee() and splice(), not by our
+ * memory.  The pump makes no event loop: it says why it stopped, and the caller
+ * watches.
  */
 #define RECORDER_HEAD	     (32ULL << 20)
 #define RECORDER_TAIL	     (32ULL << 20)

@@ -59,7 +59,7 @@ static long id_of(const char *s)
 
 	if (n == 0 || n > 9 || s[n] != '\0' || (s[0] == '0' && n > 1))
 		return -1;
-	v = atol(s);
+	v = strtol(s, NULL, 10);
 	return v < USER_IDS ? v : -1;
 }
 

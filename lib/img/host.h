@@ -2,6 +2,8 @@
 #ifndef IMG_HOST_H
 #define IMG_HOST_H
 
+#include <stddef.h>
+
 #include "base/err.h"
 
 /*

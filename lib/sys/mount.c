@@ -88,7 +88,7 @@ const char *mount_on_fd(char *buf, int fd)
 	char digits[12];
 	unsigned n = 0;
 
-	strcpy(buf, "/proc/self/fd/");
+	memcpy(buf, "/proc/self/fd/", sizeof("/proc/self/fd/"));
 	do
 		digits[n++] = (char)('0' + fd % 10);
 	while (fd /= 10);

@@ -9,9 +9,9 @@
 #include "wire/field.h"
 
 static const struct field common[] = {
-	{{NULL}, "deadline_ms", FIELD_MS, 1, 0, NULL},
-	{{NULL}, "key", FIELD_STR, 1, 128, NULL},
-	{{NULL}, "in", FIELD_OBJ, 0, 0, NULL},
+	{.key = "deadline_ms", .type = FIELD_MS, .min = 1},
+	{.key = "key", .type = FIELD_STR, .min = 1, .max = 128},
+	{.key = "in", .type = FIELD_OBJ},
 };
 
 struct suffix {

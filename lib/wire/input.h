@@ -2,6 +2,7 @@
 #ifndef WIRE_INPUT_H
 #define WIRE_INPUT_H
 
+#include "base/cleanup.h"
 #include "base/loop.h"
 #include "wire/record.h"
 

@@ -90,9 +90,9 @@ static bool octal(char *field, size_t len, int64_t v)
 static char type_char(enum tar_type t)
 {
 	static const char chars[] = {
-	    [TAR_FILE] = '0',	  [TAR_DIR] = '5',   [TAR_SYMLINK] = '2',
-	    [TAR_HARDLINK] = '1', [TAR_FIFO] = '6',  [TAR_CHAR] = '3',
-	    [TAR_BLOCK] = '4',	  [TAR_OTHER] = '0',
+		[TAR_FILE] = '0',     [TAR_DIR] = '5',	 [TAR_SYMLINK] = '2',
+		[TAR_HARDLINK] = '1', [TAR_FIFO] = '6',	 [TAR_CHAR] = '3',
+		[TAR_BLOCK] = '4',    [TAR_OTHER] = '0',
 	};
 
 	return chars[t];

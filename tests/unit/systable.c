@@ -74,8 +74,8 @@ static void test_grammar(void)
 	is_int(t.rules[1].nr, 7, "and a number");
 	is_int(systable_decide(&t, 7, (__u64[6]){0x1f, 2}), EPERM, "both");
 	is_int(systable_decide(&t, 7, (__u64[6]){0x1f, 3}), 0, "only one");
-	is_int(systable_decide(&t, 7, (__u64[6]){0xfffff00000001fu, 2}),
-	       EPERM, "upper bits do not count");
+	is_int(systable_decide(&t, 7, (__u64[6]){0xfffff00000001fu, 2}), EPERM,
+	       "upper bits do not count");
 	is_int(systable_decide(&t, 9, (__u64[6]){0}), ENOSYS, "not named");
 	is_int(systable_change(&t, "write", 1, (const char *[]){"allow"}, &e),
 	       0, "a change");
