@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "box/select.h"
@@ -150,6 +151,7 @@ enum select_life select_life(const struct tree *t, const char *id,
 {
 	auto_close int fd = -1;
 	char path[PATH_MAX];
+	struct stat st;
 
 	if (ret_claim)
 		*ret_claim = NULL;
@@ -161,9 +163,11 @@ enum select_life select_life(const struct tree *t, const char *id,
 							   : SELECT_LIVE;
 	if (ret_claim && read_claim(t, id, ret_claim) < 0)
 		*ret_claim = NULL;
-	/* Shared: two that ask at once must not take each other for the owner.
-	 */
-	if (flock(fd, LOCK_SH | LOCK_NB) == 0)
-		return SELECT_LOST;
-	return SELECT_LIVE;
+	/* Shared: two that ask at once are not to take each other for it. */
+	if (flock(fd, LOCK_SH | LOCK_NB) < 0)
+		return SELECT_LIVE;
+	/* Released between our opening and our locking it. */
+	if (fstat(fd, &st) < 0 || st.st_nlink == 0)
+		return SELECT_GONE;
+	return SELECT_LOST;
 }
