@@ -39,8 +39,8 @@ void profile_done(struct profile *p);
  * In the child, last before exec: permitted, effective, inheritable and ambient
  * capabilities cut to caps, no_new_privs, the filters.  The bounding set is not
  * cut, which would be a call per capability: with no_new_privs an exec gains
- * nothing that was not permitted before, whatever is bounding.  Raw system calls only,
- * four of them.  uid and gid must be set already.  0 or -errno.
+ * nothing that was not permitted before, whatever is bounding.  Raw system
+ * calls only, four of them.  uid and gid must be set already.  0 or -errno.
  */
 int profile_apply(const struct profile *p);
 
