@@ -115,6 +115,7 @@ int fd_replace(int dirfd, const char *name, const void *data, size_t len,
 	char tmp[NAME_MAX + 1];
 	int r;
 
+	assert(!strchr(name, '/'));
 	if (snprintf(tmp, sizeof(tmp), ".%s.%d", name, (int)getpid()) >=
 	    (int)sizeof(tmp))
 		return err_sys(e, ENAMETOOLONG, "write '%s'", name);
@@ -311,27 +312,41 @@ int fd_unix_connect(const char *path, struct err *e)
 	return steal_fd(&fd);
 }
 
+static int make_dir(const char *path, mode_t mode, struct err *e)
+{
+	struct stat st;
+
+	if (mkdir(path, mode) == 0)
+		return 0;
+	if (errno != EEXIST)
+		return err_sys(e, errno, "make '%s'", path);
+	if (stat(path, &st) < 0)
+		return err_sys(e, errno, "make '%s'", path);
+	return S_ISDIR(st.st_mode) ? 0 : err_sys(e, ENOTDIR, "make '%s'", path);
+}
+
 int fd_mkdir_p(const char *path, mode_t mode, struct err *e)
 {
 	char buf[PATH_MAX];
 	size_t len = strlen(path);
+	int r;
 
 	if (len >= sizeof(buf))
 		return err_sys(e, ENAMETOOLONG, "make '%s'", path);
-	if (mkdir(path, mode) == 0 || errno == EEXIST)
-		return 0;
+	r = make_dir(path, mode, e);
+	if (r != -ENOENT)
+		return r;
 	memcpy(buf, path, len + 1);
 	for (char *p = buf + 1; *p; p++) {
-		if (*p != '/')
+		if (*p != '/' || p[-1] == '/')
 			continue;
 		*p = '\0';
-		if (mkdir(buf, mode) < 0 && errno != EEXIST)
-			return err_sys(e, errno, "make '%s'", buf);
+		r = make_dir(buf, mode, e);
+		if (r < 0)
+			return r;
 		*p = '/';
 	}
-	if (mkdir(buf, mode) < 0 && errno != EEXIST)
-		return err_sys(e, errno, "make '%s'", path);
-	return 0;
+	return make_dir(path, mode, e);
 }
 
 static int open_beneath(int dirfd, const char *name)
@@ -345,92 +360,98 @@ static int open_beneath(int dirfd, const char *name)
 }
 
 /*
- * Depth is the tree's, and a tree may come from a sandbox: go down by moving
- * deep directories up beside the root instead of by recursion, so that neither
- * stack nor descriptors grow with it.
+ * Depth is the tree's, and a tree may come from a sandbox: so many levels are
+ * gone down with a descriptor each, and what is deeper is moved up beside the
+ * root, for the next pass.
  */
-static int empty_dir(int root, int dir, unsigned *serial, struct err *e)
+#define REMOVE_LEVELS 12
+
+struct removal {
+	int root;
+	unsigned moved; /* so far: the next name to move to */
+};
+
+static int empty_dir(struct removal *rm, int *fd, unsigned level,
+		     struct err *e);
+
+/* A directory that is not empty.  What cannot go yet is left: see the caller
+ * of all this. */
+static int empty_sub(struct removal *rm, int dir, const char *name,
+		     unsigned level, struct err *e)
 {
-	auto_dir DIR *d = NULL;
-	auto_close int fd = fcntl(dir, F_DUPFD_CLOEXEC, 0);
-	const struct dirent *de;
+	auto_close int sub = -1;
 	char flat[32];
-
-	if (fd < 0)
-		return err_sys(e, errno, "dup");
-	d = fdopendir(fd);
-	if (!d)
-		return err_sys(e, errno, "read directory");
-	steal_fd(&fd);
-	while ((de = readdir(d))) {
-		if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
-			continue;
-		if (unlinkat(dir, de->d_name, 0) == 0 || errno == ENOENT)
-			continue;
-		if (errno != EISDIR && errno != EPERM)
-			return err_sys(e, errno, "remove '%s'", de->d_name);
-		if (unlinkat(dir, de->d_name, AT_REMOVEDIR) == 0)
-			continue;
-		if (errno == EBUSY)
-			return err_sys(e, EXDEV, "a mount at '%s'", de->d_name);
-		if (errno != ENOTEMPTY && errno != EEXIST)
-			return err_sys(e, errno, "remove '%s'", de->d_name);
-		if (dir == root)
-			continue;
-		do
-			snprintf(flat, sizeof(flat), ".rm.%u", (*serial)++);
-		while (renameat2(dir, de->d_name, root, flat, 1) < 0 &&
-		       errno == EEXIST);
-	}
-	return 0;
-}
-
-/* One pass: every directory directly in ${root} is emptied one level. */
-static int flatten_once(int root, unsigned *serial, size_t *ret_left,
-			struct err *e)
-{
-	auto_dir DIR *d = NULL;
-	auto_close int fd = fcntl(root, F_DUPFD_CLOEXEC, 0);
-	const struct dirent *de;
 	int r;
 
-	*ret_left = 0;
-	if (fd < 0)
-		return err_sys(e, errno, "dup");
-	d = fdopendir(fd);
+	if (level == REMOVE_LEVELS) {
+		do
+			snprintf(flat, sizeof(flat), ".rm.%u", rm->moved++);
+		while (renameat2(dir, name, rm->root, flat, RENAME_NOREPLACE) <
+			       0 &&
+		       errno == EEXIST);
+		return 0;
+	}
+	sub = open_beneath(dir, name);
+	if (sub < 0)
+		return errno == ENOENT ? 0
+				       : err_sys(e, errno, "open '%s'", name);
+	r = empty_dir(rm, &sub, level + 1, e);
+	if (r == 0)
+		(void)unlinkat(dir, name, AT_REMOVEDIR);
+	return r;
+}
+
+static int remove_entry(struct removal *rm, int dir, const char *name,
+			unsigned level, struct err *e)
+{
+	if (unlinkat(dir, name, 0) == 0 || errno == ENOENT)
+		return 0;
+	if ((errno == EISDIR || errno == EPERM) &&
+	    unlinkat(dir, name, AT_REMOVEDIR) == 0)
+		return 0;
+	if (errno == EBUSY)
+		return err_sys(e, EXDEV, "a mount at '%s'", name);
+	if (errno != ENOTEMPTY && errno != EEXIST)
+		return err_sys(e, errno, "remove '%s'", name);
+	return empty_sub(rm, dir, name, level, e);
+}
+
+/* Takes *${fd} over. */
+static int empty_dir(struct removal *rm, int *fd, unsigned level, struct err *e)
+{
+	auto_dir DIR *d = fdopendir(*fd);
+	const struct dirent *de;
+	int r = 0;
+
 	if (!d)
 		return err_sys(e, errno, "read directory");
-	steal_fd(&fd);
-	rewinddir(d);
-	while ((de = readdir(d))) {
-		auto_close int sub = -1;
+	steal_fd(fd);
+	while (r == 0 && (de = readdir(d)))
+		if (strcmp(de->d_name, ".") && strcmp(de->d_name, ".."))
+			r = remove_entry(rm, dirfd(d), de->d_name, level, e);
+	return r;
+}
 
-		if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
-			continue;
-		sub = open_beneath(root, de->d_name);
-		if (sub < 0 && errno == ENOENT)
-			continue;
-		if (sub < 0)
-			return err_sys(e, errno, "open '%s'", de->d_name);
-		r = empty_dir(root, sub, serial, e);
-		if (r < 0)
-			return r;
-		if (unlinkat(root, de->d_name, AT_REMOVEDIR) < 0)
-			(*ret_left)++;
-	}
-	return 0;
+static int empty_root(struct removal *rm, struct err *e)
+{
+	auto_close int fd = -1;
+
+	fd = openat(rm->root, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return err_sys(e, errno, "open a directory");
+	return empty_dir(rm, &fd, 0, e);
 }
 
 int fd_remove_tree(int dirfd, const char *name, struct err *e)
 {
 	auto_close int root = -1;
-	unsigned serial = 0, was, stuck = 0;
-	size_t left;
+	struct removal rm;
+	unsigned was, stuck = 0;
 	int r;
 
 	if (unlinkat(dirfd, name, 0) == 0 || errno == ENOENT)
 		return 0;
-	if (unlinkat(dirfd, name, AT_REMOVEDIR) == 0)
+	if (errno != EBUSY && unlinkat(dirfd, name, AT_REMOVEDIR) == 0)
 		return 0;
 	if (errno == EBUSY)
 		return err_sys(e, EXDEV, "a mount at '%s'", name);
@@ -439,19 +460,17 @@ int fd_remove_tree(int dirfd, const char *name, struct err *e)
 		      O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (root < 0)
 		return err_sys(e, errno, "remove '%s'", name);
-	r = empty_dir(root, root, &serial, e);
-	while (r == 0) {
-		was = serial;
-		r = flatten_once(root, &serial, &left, e);
-		/* What was moved up meanwhile may not have been seen. */
-		if (r < 0 || (left == 0 && serial == was))
-			break;
-		if (serial == was && ++stuck > 1000)
-			return err_sys(e, EBUSY, "remove '%s'", name);
+	rm = (struct removal){.root = root};
+	for (;;) {
+		was = rm.moved;
+		r = empty_root(&rm, e);
+		if (r < 0)
+			return err_wrap(e, r, "remove '%s'", name);
+		if (unlinkat(dirfd, name, AT_REMOVEDIR) == 0 || errno == ENOENT)
+			return 0;
+		/* What was moved up, or came meanwhile, is for another pass. */
+		if ((errno != ENOTEMPTY && errno != EEXIST) ||
+		    (rm.moved == was && ++stuck > 100))
+			return err_sys(e, errno, "remove '%s'", name);
 	}
-	if (r < 0)
-		return err_wrap(e, r, "remove '%s'", name);
-	if (unlinkat(dirfd, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
-		return err_sys(e, errno, "remove '%s'", name);
-	return 0;
 }

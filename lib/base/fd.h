@@ -35,8 +35,9 @@ enum fd_replace_flags {
 
 /*
  * fd_replace(dirfd, name, data, len, flags, e):
- * Write ${data} to ${name} in ${dirfd} so that a reader sees the old content
- * or the new, never a part.  Nothing is left behind on failure.
+ * Write ${data} to ${name}, an entry of ${dirfd} (no path), so that a reader
+ * sees the old content or the new, never a part.  On failure the old content is
+ * there still, but for one to sync the directory, and nothing else is left.
  */
 int fd_replace(int dirfd, const char *name, const void *data, size_t len,
 	       unsigned flags, struct err *e);

@@ -112,7 +112,6 @@ static json_t *whole(int64_t v)
 static json_t *flag_value(const struct field *f, const char *arg)
 {
 	const char *end;
-	char *stop;
 	long long i;
 
 	switch (f->type) {
@@ -127,9 +126,11 @@ static json_t *flag_value(const struct field *f, const char *arg)
 			with_suffix(arg, ms_suffixes, array_len(ms_suffixes)));
 	case FIELD_INT:
 		errno = 0;
-		i = strtoll(arg, &stop, 10);
+		i = strtoll(arg, NULL, 10);
 		end = decimal_end(arg, true);
-		return end == stop && !*stop && !errno ? json_integer(i) : NULL;
+		return end && !*end && !errno && !strchr(arg, '.')
+			       ? json_integer(i)
+			       : NULL;
 	case FIELD_NUM:
 		end = decimal_end(arg, true);
 		return end && !*end ? json_real(strtod(arg, NULL)) : NULL;
