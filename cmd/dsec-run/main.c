@@ -47,7 +47,7 @@ static int take_own_flag(const struct field *f, const char *arg, struct err *e)
 	return 0;
 }
 
-/* Flags into ${req}; *${ret_words}: the command line spoke of one sandbox. */
+/* Flags into ${req}; *${ret_one}: the command line speaks of one sandbox. */
 static int take_flags(int argc, char **argv, json_t *req, bool *ret_one,
 		      struct err *e)
 {
@@ -86,7 +86,7 @@ static int take_flags(int argc, char **argv, json_t *req, bool *ret_one,
 					       i - p.i);
 		json_object_set_new(req, "command", cmd);
 	}
-	*ret_one = json_object_get(req, "command") ||
+	*ret_one = json_object_get(req, "command") || arg_detach ||
 		   (isatty(STDIN_FILENO) && !arg_jobs);
 	return 0;
 }
@@ -101,6 +101,10 @@ static int one(const struct tree *t, json_t *req, struct err *e)
 	r = field_check(run_fields, run_fields_len, req, e);
 	if (r < 0)
 		return r;
+	if (raw && json_flag(req, "tty"))
+		return err_set(e, -EOPNOTSUPP, "unsupported",
+			       "a one-shot has no terminal: leave --rm or "
+			       "--tty out");
 	if (raw)
 		r = field_need(req, "command", e);
 	if (r == 0 && raw)

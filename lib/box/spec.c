@@ -21,7 +21,7 @@ const struct field spec_fields[] = {
 	{{"env", NULL, 'e', "K=V", "an environment variable; repeats"}, "env", FIELD_MAP, 0, 0, NULL},
 	{{"cwd", NULL, 'w', "DIR", "working directory"}, "cwd", FIELD_STR, 1, 4095, NULL},
 	{{"init_user", "user", 'u', "USER[:GROUP]", "who the command runs as (root)"}, "init_user", FIELD_STR, 1, 256, NULL},
-	{{"hostname", NULL, 0, "NAME", "host name inside (the sandbox's id)"}, "hostname", FIELD_NAME, 1, 63, NULL},
+	{{"hostname", NULL, 0, "NAME", "host name inside (sandbox)"}, "hostname", FIELD_NAME, 1, 63, NULL},
 	{{"cpu_cores_limit", "cpu", 'c', "CORES", "CPU limit, fractions allowed (1)"}, "cpu_cores_limit", FIELD_NUM, 10, 4096000, NULL},
 	{{"memory_limit_mb", "memory", 'm', "SIZE", "memory limit (512M)"}, "memory_limit_mb", FIELD_MB, 1, 16777216, NULL},
 	{{"disk_limit_mb", "disk", 0, "SIZE", "limit of the writable layer; needs a pool"}, "disk_limit_mb", FIELD_MB, 1, 1073741824, NULL},

@@ -1,0 +1,168 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# dsec-run: launches, one-shots, streams of requests, refusals.
+. "$(dirname "$0")/../tap.sh"
+need_root
+need_tools jq busybox
+tree_new
+BB=$(command -v busybox)
+leak_start
+
+# --- one-shots, raw
+run dsec-run --rm -- "$BB" echo hello
+is "$status:$out" 0:hello "a one-shot's output and status are the command's"
+run dsec-run --rm -- sh -c 'echo err >&2; exit 7'
+is "$status:$err" 7:err "so are its standard error and another status"
+run dsec-run --rm -- sh -c 'kill -9 $$'
+is "$status" 137 "a signal is 128 and its number"
+run dsec-run --rm -- no-such-program
+is "$status" 125 "a command that is not there is our failure: 125"
+like "$err" "no-such-program.*not found" "and the message names it"
+run dsec-run --rm -- "$T"
+is "$status" 125 "so is one that cannot be executed"
+run dsec-run --rm --cwd /nope -- true
+like "$err" "working directory '/nope'" "a missing working directory is named"
+is "$(printf 'a\nb' | dsec-run --rm -- "$BB" wc -c)" 3 "a pipe is its input"
+printf 12345 > "$T/file"
+is "$(dsec-run --rm -- "$BB" wc -c < "$T/file")" 5 "and so is a file"
+dsec-run --rm -- "$BB" readlink /proc/self/fd/1 > "$T/out"
+like "$(cat "$T/out")" '^pipe:' "but what it sees of a file is a pipe"
+run dsec-run --rm -- "$BB" sh -c 'echo "$#:$1:$2"' x 'a  b' "c'\"d"
+is "$out" "2:a  b:c'\"d" "arguments arrive exactly"
+run dsec-run --rm --env A='x y' --env B= -- sh -c 'echo "$A|$B|$HOME|$USER"'
+is "$out" "x y||/root|root" "so does the environment"
+
+# --- what is inside
+run dsec-run --rm -- sh -c 'id -u; hostname; ls /sys; cat /proc/1/comm'
+is "$out" "0
+sandbox
+dsec-init" "root inside, a constant host name, an empty /sys, our pid 1"
+run dsec-run --rm --hostname box7 -- sh -c 'hostname; grep -c box7 /etc/hosts'
+is "$out" "box7
+1" "a host name of one's own resolves"
+run dsec-run --rm --user user --cwd / -- sh -c 'id -u; id -g; echo "$HOME"'
+is "$out" "1000
+1000
+/home/user" "another user, with the home of passwd"
+run dsec-run --rm --user nosuch -- true
+is "$status" 125 "no such user is refused"
+run dsec-run --rm --cpu 1 -- nproc
+is "$out" 1 "as many CPUs as the limit says"
+run dsec-run --rm --shm 8M -- sh -c 'df -k /dev/shm | tail -1'
+like "$out" "8192 " "/dev/shm of the asked size"
+run dsec-run --rm -- sh -c 'touch /tmp/x /etc/y && rm /etc/hosts && echo done'
+is "$out" "done" "the root is writable"
+run dsec-run --rm -- sh -c 'touch /usr/x 2>&1'
+like "$out" "Read-only" "/usr is not"
+run dsec-run --rm -- sh -c 'ls -ld /usr /etc/passwd | cut -d" " -f3 | sort -u'
+is "$out" root "and it belongs to the sandbox's root"
+run dsec-run --rm -- sh -c 'cat /etc/shadow /etc/machine-id 2>/dev/null; true'
+is "$out" "" "nothing of the host's secrets is there"
+run dsec-run --rm -- python3 -c 'print(6*7)'
+is "$out" 42 "python runs"
+
+# --- limits
+run dsec-run --rm --memory 64M -- python3 -c 'x = b"a" * (256 << 20)'
+is "$status" 137 "over the memory limit it is killed"
+like "$err" "memory limit of 64 MiB" "and we say why"
+run dsec-run --rm --pids 16 -- sh -c 'for i in $(seq 30); do sleep 1 & done
+	2>&1; wait' 
+like "$err" "[Rr]esource|fork" "processes are limited"
+run dsec-run --rm --ttl 1 -- sleep 100
+is "$status" 137 "ttl_absolute ends a one-shot"
+like "$err" ttl_absolute "and is named"
+
+# --- records
+rec=$(echo '{"id":"a","rm":true,"command":["sh","-c","printf \"\\377\"; exit 3"]}' |
+	dsec-run)
+json_is "$rec" '{"id":"a","ok":true,"outcome":"exited","exit_code":3,
+	"stdout_b64":"/w==","stderr":"","stdout_bytes":1,"stderr_bytes":0,
+	"truncated":false,"infra":false}' "a one-shot's record" \
+	'del(.sandbox,.started_ms,.ended_ms,.duration_ms,.cpu_ms,.max_rss_kb)'
+rec=$(echo '{"rm":true,"memory_limit_mb":32,
+	"command":["python3","-c","x=b\"a\"*(99<<20)"]}' | tr -d '\n\t' | dsec-run)
+is "$(field "$rec" '.outcome, .oom.limit_mb, (.oom.kills > 0)')" "oom
+32
+true" "oom is an outcome, with the limit"
+n=$(yes '{"rm":true,"command":["true"]}' | head -20 | dsec-run --jobs 4 |
+	jq -r 'select(.outcome == "exited" and .exit_code == 0).id' |
+	sort -n | uniq | wc -l)
+is "$n" 20 "20 requests, 4 at a time, a record each"
+{ echo '{"id":1,"rm":true,"command":["sleep","60"]}'; sleep 1
+	echo '{"id":2,"cancel":1}'; } | dsec-run --jobs 2 > "$T/cancel"
+is "$(jq -s -r 'map([.id, .ok, .found, .outcome]|@json)|sort[]' "$T/cancel")" \
+	'[1,true,null,"killed"]
+[2,true,true,null]' "a request is cancelled"
+rec=$(echo '{"rm":true,"deadline_ms":300,"command":["sleep","60"]}' | dsec-run)
+is "$(field "$rec" .outcome)" killed "a deadline ends a one-shot"
+rec=$(printf '{"key":"k1","rm":true,"command":["cat","/proc/sys/kernel/random/uuid"]}\n%s\n' \
+	'{"key":"k1","rm":true,"command":["cat","/proc/sys/kernel/random/uuid"]}' |
+	dsec-run | jq -r '.stdout' | sort -u | wc -l)
+is "$rec" 1 "the same key twice runs once"
+rec=$(echo '{"key":"k1","rm":true,"command":["true"]}' | dsec-run)
+is "$(field "$rec" .error.code)" key_conflict "another request is a conflict"
+
+# --- refusals, each with its own code, and nothing is left
+refuse() { # CODE REQUEST
+	rec=$(echo "$2" | dsec-run)
+	is "$?:$(field "$rec" .error.code)" "$3:$1" "refused: $2"
+}
+refuse unknown_field '{"memroy":3}' 65
+refuse bad_value '{"memory_limit_mb":"1"}' 65
+refuse bad_value '{"cpu_cores_limit":0}' 65
+refuse bad_value '{"name":"../x"}' 65
+refuse bad_value '{"project":"root//x"}' 65
+refuse memory_too_small '{"memory_limit_mb":3}' 1
+refuse image_unknown '{"image":"root/py:3.12"}' 1
+refuse bad_value '{"profile":"nosuch"}' 65
+refuse unsupported '{"backend":"microvm"}' 69
+for f in '"layers":["a"]' '"snapshot":"s"' '"network_rules":{"pypi":true}' \
+	'"phases":{}' '"publish":["80"]' '"qos":"ls"'; do
+	refuse unsupported "{$f}" 69
+done
+refuse memory '{"memory_limit_mb":16000000}' 75
+refuse missing_field '{"rm":true}' 65
+refuse mount_denied '{"mounts":[{"source":"/root","target":"/mnt"}]}' 77
+refuse bad_record '{"a":1,"a":2}' 65
+refuse bad_record 'nonsense' 65
+mkdir -p "$DSEC_CONFIG" "$T/data"
+echo hi > "$T/data/f"
+echo "$T/data" > "$DSEC_CONFIG/mounts.allow"
+ln -s "$T/data" "$T/link"
+run dsec-run --rm --mount '[{"source":"'"$T/data"'","target":"/mnt"}]' -- \
+	sh -c 'cat /mnt/f; touch /mnt/x 2>&1'
+like "$out" "^hi" "an allowed directory is mounted"
+like "$out" "Read-only" "read-only"
+run dsec-run --rm --mount '[{"source":"'"$T/link"'","target":"/mnt"}]' -- true
+is "$status" 125 "a link to it is not it"
+
+# --- a failure on the way
+for at in clone3 mount unshare pipe2 symlink mkdirat; do
+	run strace -f -qq -o /dev/null -e "inject=$at:error=ENOMEM:when=2" \
+		dsec-run --rm -- true
+	isnt "$status" 0 "ENOMEM at the second $at is a failure"
+done
+for at in openat:error=EMFILE write:error=ENOSPC mkdirat:error=ENOSPC; do
+	for n in 6 9 12; do
+		run strace -f -qq -o /dev/null -e "inject=$at:when=$n" \
+			dsec-run --rm -- "$BB" true
+		ok 0 "$at at call $n: ended ($status)"
+	done
+done
+leak_check "nothing is left after one-shots and failures"
+
+# --- killed at any point: the next launch buries what is left
+for n in 5 20 40 60 80 100 120 140; do
+	strace -f -qq -o /dev/null -e "inject=all:signal=KILL:when=$n" \
+		dsec-run --rm -- "$BB" true > /dev/null 2>&1
+done
+run dsec-run --rm -- true
+is "$status" 0 "a launch after launches that were killed"
+dsec-run --rm -- sleep 300 &
+pid=$!
+wait_for 10 sh -c "grep -q one-shot $DSEC_RUN/sb/*/claim.json 2>/dev/null"
+kill -9 $pid
+wait $pid 2>/dev/null
+dsec-doctor --fix > /dev/null 2>&1
+leak_check "nothing is left after SIGKILL"
+done_testing
