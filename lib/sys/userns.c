@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/securebits.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -22,7 +23,8 @@ struct maker {
 	bool nested;
 	int step;
 	int r;	/* the child's -errno */
-	int ns; /* its descriptor: the child shares our table */
+	int ns; /* its descriptor */
+	pid_t parent;
 };
 
 /* In the namespace, with full capabilities over it. */
@@ -53,6 +55,10 @@ static int maker_main(void *arg)
 		clone_wake(&m->step, FAILED);
 		return 1;
 	}
+	/* Nobody would wake us once our parent is gone. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != m->parent)
+		return 1;
 	clone_wake(&m->step, MADE);
 	clone_wait(&m->step, MADE);
 	if (m->step == MAPPED && !m->nested)
@@ -96,7 +102,12 @@ static int map_and_open(struct maker *m, pid_t pid, struct err *e)
 int userns_new(uid_t base, bool nested, void *stack, size_t stack_size,
 	       struct err *e)
 {
-	struct maker m = {.base = base, .nested = nested, .ns = -1};
+	struct maker m = {
+		.base = base,
+		.nested = nested,
+		.ns = -1,
+		.parent = getpid(),
+	};
 	struct clone_child c = {
 		.into_cgroup = -1,
 		.stack = stack,
