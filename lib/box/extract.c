@@ -14,6 +14,8 @@
 #include "base/cleanup.h"
 #include "box/extract.h"
 
+#define DEPTH_MAX 4096 /* of names in a path */
+
 /* A file of this run, to which hard links may be made. */
 struct made {
 	dev_t dev;
@@ -23,6 +25,8 @@ struct made {
 /* A directory of this run: its mode and time come last. */
 struct dir {
 	size_t path; /* in dirs_text */
+	dev_t dev;
+	ino_t ino;
 	mode_t mode;
 	int64_t uid, gid;
 	struct timespec mtime;
@@ -155,6 +159,8 @@ static bool made_has(const struct run *k, const struct stat *st)
  */
 static int clean(const char *name, struct buf *out, struct err *why)
 {
+	unsigned depth = 0;
+
 	out->len = 0;
 	if (buf_reserve(out, strlen(name) + 1) < 0)
 		return err_sys(why, ENOMEM, "extract");
@@ -164,7 +170,7 @@ static int clean(const char *name, struct buf *out, struct err *why)
 		if (n == 2 && p[0] == '.' && p[1] == '.')
 			return err_set(why, -EXDEV, "bad_path",
 				       "'..' in its name");
-		if (n > NAME_MAX)
+		if (n > NAME_MAX || (n > 0 && depth++ == DEPTH_MAX))
 			return err_sys(why, ENAMETOOLONG, "its name");
 		if (n > 0 && !(n == 1 && *p == '.') &&
 		    ((out->len && buf_add(out, "/", 1) < 0) ||
@@ -207,14 +213,14 @@ static int step(int at, const char *name, bool make, struct err *why)
 	return fd < 0 ? err_sys(why, errno, "open '%s'", name) : fd;
 }
 
-/* Open the directory of ${path} (cleaned) component by component. */
-static int walk_to(const struct run *k, const char *path, size_t len, bool make,
-		   struct err *why)
+/* Open ${path} (cleaned), seen from ${from}, component by component. */
+static int walk_from(int from, const char *path, size_t len, bool make,
+		     struct err *why)
 {
 	auto_close int at = -1;
 	char name[NAME_MAX + 1];
 
-	at = openat(k->x->dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	at = openat(from, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (at < 0)
 		return err_sys(why, errno, "destination");
 	for (size_t pos = 0; pos < len;) {
@@ -233,6 +239,12 @@ static int walk_to(const struct run *k, const char *path, size_t len, bool make,
 	return steal_fd(&at);
 }
 
+static int walk_to(const struct run *k, const char *path, size_t len, bool make,
+		   struct err *why)
+{
+	return walk_from(k->x->dirfd, path, len, make, why);
+}
+
 static const char *base_of(const char *path, size_t *ret_dir_len)
 {
 	const char *slash = strrchr(path, '/');
@@ -241,18 +253,34 @@ static const char *base_of(const char *path, size_t *ret_dir_len)
 	return slash ? slash + 1 : path;
 }
 
+/* Is the entry's directory the one kept, or below it? */
+static bool below_parent(const struct run *k, size_t len)
+{
+	size_t n = k->parent_path.len;
+
+	if (!k->have_parent || n > len ||
+	    (n < len && n && k->path.data[n] != '/'))
+		return false;
+	return n == 0 || !memcmp(k->parent_path.data, k->path.data, n);
+}
+
 /* The directory of the entry in k->parent, kept for the next one's sake. */
 static int open_parent(struct run *k, size_t len, struct err *why)
 {
+	size_t n = k->parent_path.len;
 	int fd;
 
-	if (k->have_parent && k->parent_path.len == len &&
-	    (len == 0 || !memcmp(k->parent_path.data, k->path.data, len)))
+	if (!below_parent(k, len)) {
+		fd = walk_to(k, k->path.data, len, true, why);
+	} else if (n < len) {
+		n += n > 0;
+		fd = walk_from(k->parent, k->path.data + n, len - n, true, why);
+	} else {
 		return 0;
+	}
 	k->have_parent = false;
 	if (k->parent >= 0)
 		fd_close(steal_fd(&k->parent));
-	fd = walk_to(k, k->path.data, len, true, why);
 	if (fd < 0)
 		return fd;
 	k->parent = fd;
@@ -495,9 +523,11 @@ static int make_fifo(struct run *k, const char *name,
 }
 
 static int remember_dir(struct run *k, const struct tar_entry *en,
-			struct err *why)
+			const struct stat *st, struct err *why)
 {
 	struct dir d = {
+		.dev = st->st_dev,
+		.ino = st->st_ino,
 		.path = k->dirs_text.len,
 		.mode = mode_of(k, en),
 		.uid = en->uid,
@@ -516,17 +546,17 @@ static int make_dir(struct run *k, const char *name, const struct tar_entry *en,
 {
 	auto_close int fd = -1;
 	struct stat st;
+	bool made = mkdirat(k->parent, name, 0700) == 0;
 
-	if (mkdirat(k->parent, name, 0700) < 0) {
-		if (errno != EEXIST)
-			return err_sys(why, errno, "make directory");
-		if (fstatat(k->parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-			return err_sys(why, errno, "stat");
-		if (!S_ISDIR(st.st_mode))
-			return err_set(why, -ENOTDIR, "not_directory",
-				       "something else is in its place");
+	if (!made && errno != EEXIST)
+		return err_sys(why, errno, "make directory");
+	if (fstatat(k->parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return err_sys(why, errno, "stat");
+	if (!S_ISDIR(st.st_mode))
+		return err_set(why, -ENOTDIR, "not_directory",
+			       "something else is in its place");
+	if (!made)
 		return 0;
-	}
 	if (en->nxattrs > 0) {
 		fd = step(k->parent, name, false, why);
 		if (fd < 0)
@@ -534,7 +564,7 @@ static int make_dir(struct run *k, const char *name, const struct tar_entry *en,
 		if (set_xattrs(fd, en, why) < 0)
 			return why->r;
 	}
-	return remember_dir(k, en, why);
+	return remember_dir(k, en, &st, why);
 }
 
 static int make(struct run *k, const struct tar_entry *en, struct err *why)
@@ -579,27 +609,55 @@ static int make(struct run *k, const struct tar_entry *en, struct err *why)
 	}
 }
 
+/*
+ * Up from ${at} to the directory ${d}, which is the one above where a tree is
+ * finished from below; -1 where it is not.
+ */
+static int step_up(int at, const struct dir *d)
+{
+	auto_close int fd = -1;
+	struct stat st;
+
+	fd = at < 0 ? -1
+		    : openat(at, "..",
+			     O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0 || st.st_dev != d->dev ||
+	    st.st_ino != d->ino)
+		return -1;
+	return steal_fd(&fd);
+}
+
+static int finish_dir(struct run *k, int fd, const struct dir *d,
+		      struct err *why)
+{
+	struct tar_entry en = {.uid = d->uid, .gid = d->gid};
+	int r;
+
+	set_time(fd, ".", d->mtime);
+	r = owner(k, fd, ".", &en, why);
+	if (r == 0 && fchmod(fd, d->mode) < 0)
+		r = err_sys(why, errno, "mode");
+	return r;
+}
+
 /* Modes and times of directories, the deepest first. */
 static void finish_dirs(struct run *k)
 {
 	const struct dir *d = (const void *)k->dirs.data;
+	auto_close int at = -1;
 
 	for (size_t i = k->dirs.len / sizeof(*d); i-- > 0;) {
 		const char *path = k->dirs_text.data + d[i].path;
-		struct tar_entry en = {.uid = d[i].uid, .gid = d[i].gid};
-		auto_close int fd = -1;
 		struct err why = {0};
+		int fd = step_up(at, &d[i]);
 
-		fd = walk_to(k, path, strlen(path), false, &why);
-		if (fd < 0) {
+		if (fd < 0)
+			fd = walk_to(k, path, strlen(path), false, &why);
+		if (fd < 0 || finish_dir(k, fd, &d[i], &why) < 0)
 			refuse(k, path, &why);
-			continue;
-		}
-		set_time(fd, ".", d[i].mtime);
-		if (owner(k, fd, ".", &en, &why) < 0 ||
-		    (fchmod(fd, d[i].mode) < 0 &&
-		     err_sys(&why, errno, "mode") < 0))
-			refuse(k, path, &why);
+		if (at >= 0)
+			fd_close(at);
+		at = fd < 0 ? -1 : fd;
 	}
 }
 
