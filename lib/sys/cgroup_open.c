@@ -318,7 +318,8 @@ static bool in_top_group(void)
 /*
  * Some kernels kill a child that is cloned into a group when the group of its
  * parent was ever killed as a whole, so that it works is seen only by doing it.
- * The group made for this stays for the next one who asks.
+ * It is so for the caller and says nothing about others.  The group made for
+ * this stays for the next one who asks.
  */
 static bool clone_into_works(int tree)
 {
@@ -327,9 +328,6 @@ static bool clone_into_works(int tree)
 	int status = -1;
 	long pid;
 
-	/* Found good since the node was started. */
-	if (faccessat(tree, "self-checked", F_OK, 0) == 0)
-		return true;
 	fd = openat(tree, "self-check", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0 && errno == ENOENT &&
 	    (mkdirat(tree, "self-check", 0755) == 0 || errno == EEXIST))
@@ -343,11 +341,7 @@ static bool clone_into_works(int tree)
 		return false;
 	while (waitpid((pid_t)pid, &status, __WALL) < 0 && errno == EINTR)
 		;
-	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-		return false;
-	if (mkdirat(tree, "self-checked", 0755) < 0)
-		return true; /* then the next one checks again */
-	return true;
+	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 static enum cgroup_mode choose(const struct mounts *m, int want)

@@ -322,51 +322,63 @@ static void test_oom(const struct cgroup_root *root)
 	good(cgroup_remove(root, "oom", &e), &e, "removed");
 }
 
-/* Runs in a group that was killed before: what it starts must live. */
-static int launch_from_killed(enum cgroup_mode mode)
+/* Runs in some group below the top: what it starts must live. */
+static int launch_from(bool killed)
 {
 	struct cgroup_root *root = NULL;
 	int status = -1;
 	struct err e;
 	pid_t pid;
 
-	if (cgroup_open_as(parent, mode, &root, &e) < 0)
+	if (cgroup_open_as(parent, CGROUP_HYBRID, &root, &e) < 0)
 		return 1;
-	printf("# from a killed group: clone into %d\n", root->clone_into);
+	printf("# from a %s group: clone into %d\n",
+	       killed ? "killed" : "fresh", root->clone_into);
 	fflush(stdout);
-	if (cgroup_leaf_make(root, "again", "e1", &e) < 0)
+	if (!killed && !root->clone_into)
 		return 2;
-	pid = spawn(root, "again", "e1", nothing);
-	if (pid < 0 || waitpid(pid, &status, 0) != pid)
+	if (cgroup_leaf_make(root, "again", killed ? "e3" : "e2", &e) < 0)
 		return 3;
-	return WIFEXITED(status) && WEXITSTATUS(status) == 7 ? 0 : 4;
+	pid = spawn(root, "again", killed ? "e3" : "e2", nothing);
+	if (pid < 0 || waitpid(pid, &status, 0) != pid)
+		return 4;
+	return WIFEXITED(status) && WEXITSTATUS(status) == 7 ? 0 : 5;
+}
+
+/* Joins ${leaf}, not by cloning, which is what may not work, and launches. */
+static void launch_in(const struct cgroup_root *root, const char *leaf,
+		      bool killed, const char *what)
+{
+	struct cgroup_root joins = *root;
+	struct cgroup_join join;
+	int status = -1;
+	struct err e;
+	pid_t pid;
+
+	joins.clone_into = false;
+	good(cgroup_leaf_make(root, "again", leaf, &e), &e, "a leaf");
+	if (killed)
+		good(cgroup_kill(root, "again", leaf, 5000, NULL, &e), &e,
+		     "killed");
+	pid = fork();
+	if (pid == 0) {
+		if (cgroup_leaf_prepare(&joins, "again", leaf, &join, &e) < 0 ||
+		    cgroup_leaf_join(&join) < 0)
+			_exit(99);
+		_exit(launch_from(killed));
+	}
+	waitpid(pid, &status, 0);
+	is_int(status, 0, what);
 }
 
 static void test_caller_killed(const struct cgroup_root *root)
 {
 	struct cgroup_limits l = {.pids = 40};
-	int status = -1;
 	struct err e;
-	pid_t pid;
 
 	good(cgroup_make(root, "again", &l, &e), &e, "made");
-	good(cgroup_leaf_make(root, "again", "e0", &e), &e, "a leaf");
-	good(cgroup_kill(root, "again", "e0", 5000, NULL, &e), &e, "killed");
-	/* Not by cloning, which is what may not work: by joining. */
-	pid = fork();
-	if (pid == 0) {
-		struct cgroup_root joins = *root;
-		struct cgroup_join join;
-
-		joins.clone_into = false;
-		if (cgroup_leaf_prepare(&joins, "again", "e0", &join, &e) < 0 ||
-		    cgroup_leaf_join(&join) < 0)
-			_exit(99);
-		_exit(launch_from_killed(root->mode));
-	}
-	waitpid(pid, &status, 0);
-	ok(WIFEXITED(status) && WEXITSTATUS(status) == 0,
-	   "a launch from a group that was killed once works");
+	launch_in(root, "e0", false, "a launch from a group below the top");
+	launch_in(root, "e1", true, "a launch from one that was killed once");
 	good(cgroup_kill(root, "again", NULL, 5000, NULL, &e), &e, "killed");
 	good(cgroup_remove(root, "again", &e), &e, "removed");
 }
