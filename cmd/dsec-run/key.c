@@ -51,77 +51,87 @@ static json_t *essence(const json_t *req)
 	return copy;
 }
 
-static int read_first(int fd, const json_t *req, json_t **ret_rec,
+static json_t *repeated(const json_t *file, const json_t *req)
+{
+	json_t *rec = json_deep_copy(json_object_get(file, "record"));
+	json_t *id = json_object_get(req, "id");
+
+	if (rec && json_object_set_new(rec, "repeated", json_true()) == 0 &&
+	    (!id || json_object_set(rec, "id", id) == 0))
+		return rec;
+	json_decref(rec);
+	return NULL;
+}
+
+static int read_first(const struct key *k, const json_t *req, json_t **ret_rec,
 		      struct err *e)
 {
-	auto_json json_t *mine = essence(req);
 	auto_json json_t *file = NULL;
 	auto_free char *text = NULL;
-	json_t *rec, *id;
 	size_t len;
 	int r;
 
-	r = fd_read_all(fd, JSON_LINE_MAX, &text, &len, e);
+	r = fd_read_all(k->lock, JSON_LINE_MAX, &text, &len, e);
 	if (r < 0)
 		return r;
-	/* Empty: the first.  Torn: the first one died while writing. */
-	if (len == 0 || json_parse(text, len, &file, NULL) < 0)
+	/* Empty: the first.  Torn: the first one died while writing.  Another
+	 * key: two have the same hash, and the older one is forgotten. */
+	if (len == 0 || json_parse(text, len, &file, NULL) < 0 ||
+	    strcmp(json_str(file, "key"), json_str(req, "key")))
 		return 0;
-	if (strcmp(json_str(file, "key"), json_str(req, "key")))
-		return 0;
-	if (!json_equal(json_object_get(file, "request"), mine))
+	if (!json_equal(json_object_get(file, "request"), k->request))
 		return err_set(e, -EEXIST, "key_conflict",
 			       "key '%s' was used for a different request",
 			       json_str(req, "key"));
-	rec = json_deep_copy(json_object_get(file, "record"));
-	id = json_object_get(req, "id");
-	if (!rec || json_object_set_new(rec, "repeated", json_true()) < 0 ||
-	    (id && json_object_set(rec, "id", id) < 0)) {
-		json_decref(rec);
-		return err_sys(e, ENOMEM, "record");
-	}
-	*ret_rec = rec;
-	return 1;
+	*ret_rec = repeated(file, req);
+	return *ret_rec ? 1 : err_sys(e, ENOMEM, "record");
 }
 
-int key_begin(const struct tree *t, const json_t *req, int *ret_lock,
+int key_begin(struct key *k, const struct tree *t, const json_t *req,
 	      json_t **ret_rec, struct err *e)
 {
 	const char *key = json_str(req, "key");
-	auto_close int fd = -1;
 	int r;
 
+	*k = (struct key){.lock = -1};
 	if (!*key)
 		return 0;
-	r = tree_make(t, e);
-	if (r < 0)
-		return r;
-	fd = open_key(t, key, e);
-	if (fd < 0)
-		return fd;
-	r = read_first(fd, req, ret_rec, e);
-	if (r == 0)
-		*ret_lock = steal_fd(&fd);
+	k->request = essence(req);
+	if (!k->request)
+		return err_sys(e, ENOMEM, "key");
+	k->lock = open_key(t, key, e);
+	r = k->lock < 0 ? k->lock : read_first(k, req, ret_rec, e);
+	if (r != 0)
+		key_done(k);
 	return r;
 }
 
-int key_end(int *lock, const json_t *req, const json_t *rec, struct err *e)
+int key_end(const struct key *k, const json_t *rec, struct err *e)
 {
 	auto_json json_t *file = NULL;
 	auto_free char *text = NULL;
-	int fd = *lock, r = 0;
+	int r;
 
-	if (ftruncate(fd, 0) < 0 || lseek(fd, 0, SEEK_SET) < 0)
+	if (k->lock < 0)
+		return 0;
+	if (ftruncate(k->lock, 0) < 0 || lseek(k->lock, 0, SEEK_SET) < 0)
 		return err_sys(e, errno, "keep the key");
 	if (!rec)
 		return 0;
-	r = json_pack_or(&file, e, "{s:O, s:o, s:O}", "key",
-			 json_object_get(req, "key"), "request", essence(req),
-			 "record", rec);
+	r = json_pack_or(&file, e, "{s:O, s:O, s:O}", "key",
+			 json_object_get(k->request, "key"), "request",
+			 k->request, "record", rec);
 	if (r < 0)
 		return r;
 	text = json_dumps(file, JSON_COMPACT);
-	if (!text)
-		return err_sys(e, ENOMEM, "keep the key");
-	return fd_write_all(fd, text, strlen(text), e);
+	return text ? fd_write_all(k->lock, text, strlen(text), e)
+		    : err_sys(e, ENOMEM, "keep the key");
+}
+
+void key_done(struct key *k)
+{
+	if (k->lock >= 0)
+		fd_close(steal_fd(&k->lock));
+	json_decref(k->request);
+	k->request = NULL;
 }

@@ -107,16 +107,17 @@ static int dispatch(struct creator *c, json_t *req, int sig, json_t **ret_rec,
 int request_do(struct creator *c, json_t *req, int sig, json_t **ret_rec,
 	       struct err *e)
 {
-	auto_close int lock = -1;
 	struct err late = {0};
+	struct key key;
 	int r;
 
-	r = key_begin(c->tree, req, &lock, ret_rec, e);
+	r = key_begin(&key, c->tree, req, ret_rec, e);
 	if (r != 0)
 		return r < 0 ? r : 0;
 	r = dispatch(c, req, sig, ret_rec, e);
-	if (lock >= 0 &&
-	    key_end(&lock, req, r < 0 ? NULL : *ret_rec, &late) < 0)
+	/* What was done stands, even when it cannot be kept. */
+	if (key_end(&key, r < 0 ? NULL : *ret_rec, &late) < 0)
 		log_err(&late);
+	key_done(&key);
 	return r;
 }

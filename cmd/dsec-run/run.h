@@ -47,11 +47,17 @@ int stream(const struct tree *tree, json_t *defaults, unsigned jobs,
 
 /*
  * Idempotency keys (key.c).  key_begin() takes the key's lock; 1 with the first
- * one's record in *${ret_rec}, 0 when this request is the first: then key_end()
- * keeps its record (NULL: it failed, nothing is kept).
+ * one's record in *${ret_rec}, 0 when this request is the first (or has no
+ * key): then key_end() keeps its record (NULL: it failed, nothing is kept), and
+ * key_done() lets go.
  */
-int key_begin(const struct tree *t, const json_t *req, int *ret_lock,
+struct key {
+	int lock;	 /* -1: there is no key */
+	json_t *request; /* what the record is for, as it was asked */
+};
+int key_begin(struct key *k, const struct tree *t, const json_t *req,
 	      json_t **ret_rec, struct err *e);
-int key_end(int *lock, const json_t *req, const json_t *rec, struct err *e);
+int key_end(const struct key *k, const json_t *rec, struct err *e);
+void key_done(struct key *k);
 
 #endif

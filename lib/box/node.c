@@ -36,13 +36,13 @@ static int put_init(int dir, const char *data, size_t len, struct err *e)
 	auto_close int fd = -1;
 	int r;
 
-	fd = openat(dir, ".init", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+	fd = openat(dir, "dsec-init", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
 		    0100);
 	if (fd < 0)
-		return err_sys(e, errno, "create .init");
+		return err_sys(e, errno, "create dsec-init");
 	r = fd_write_all(fd, data, len, e);
 	if (r == 0 && fchmod(fd, 0111) < 0)
-		r = err_sys(e, errno, "mode of .init");
+		r = err_sys(e, errno, "mode of dsec-init");
 	return r;
 }
 
@@ -146,7 +146,7 @@ int node_dev(const struct tree *t, char *path, struct err *e)
 		r = template_path(t, file, path, e);
 	if (r < 0)
 		return r;
-	snprintf(sign, sizeof(sign), "%s/.init", path);
+	snprintf(sign, sizeof(sign), "%s/dsec-init", path);
 	if (access(sign, F_OK) == 0)
 		return 0;
 	return make_template(t, file, path, sign, e);

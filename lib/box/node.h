@@ -5,7 +5,7 @@
 #include "box/tree.h"
 
 /* Inside a sandbox's /dev: its pid 1, and a directory to hide others with. */
-#define NODE_INIT  "/dev/.init"
+#define NODE_INIT  "/dev/dsec-init"
 #define NODE_EMPTY "dev/.empty"
 
 /*
