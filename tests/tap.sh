@@ -35,7 +35,7 @@
 #                              devices, sockets, files) must be the same again
 #                              at leak_check, within LEAK_S (10) seconds: one
 #                              check.  What the node prepares once (mnt/) and
-#                              keeps on purpose (dead/, img/) is not counted
+#                              keeps on purpose (dead/, img/, key/) is not counted
 #                              unless it was there at leak_start.
 
 tap_n=0
@@ -267,7 +267,7 @@ tree_end() { # STATUS
 leak_files() {
 	find "$DSEC_RUN" "$DSEC_LIB" -mindepth 2 \
 		\( -path "$DSEC_RUN/mnt/*" -o -path "$DSEC_LIB/dead/*" \
-		-o -path "$DSEC_LIB/img/*" \) -prune -o -print 2>/dev/null
+		-o -path "$DSEC_LIB/img/*" -o -path "$DSEC_RUN/key/*" \) -prune -o -print 2>/dev/null
 }
 
 leak_list() {
@@ -275,7 +275,8 @@ leak_list() {
 	tree_mounts | grep -v "^$DSEC_RUN/mnt/" | sed 's/^/mount /'
 	grep -hsF -e "$DSEC_RUN/" -e "$DSEC_TREE/" /proc/self/mountinfo |
 		grep ' - nsfs ' | sed 's/^/nsfs /'
-	tree_cgroups | grep "/$DSEC_CGROUP/" | sed 's/^/cgroup /'
+	tree_cgroups | grep "/$DSEC_CGROUP/" | grep -v '/self-check$' |
+		sed 's/^/cgroup /'
 	for leak_pid in $leak_pids; do
 		echo "process $leak_pid $(tr '\0' ' ' \
 			<"/proc/$leak_pid/cmdline" 2>/dev/null)"
