@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two children in a row, both sharing our memory.  The first joins the
- * sandbox's cgroups and namespaces; only its children are in the pid namespace,
- * so nobody inside can see or signal it.  The second is the command: when the
- * first ends, pid 1 becomes its parent.
+ * Three children in a row, all sharing our memory.  The first joins the
+ * sandbox's cgroups and namespaces; it stays outside the pid namespace, so
+ * nobody inside can see or signal it.  The second is its child and inside: a
+ * process whose parent ends is adopted by the pid 1 of its parent's namespace,
+ * not its own.  The third is the command, whose parent is pid 1 when the second
+ * ends.
  *
  * We are suspended meanwhile (CLONE_VFORK), which also keeps the OOM killer
- * from choosing a child whose memory is ours.  The second child can be stopped
- * from inside before it executes; a timer of the first ends the wait then.
+ * from choosing a child whose memory is ours.  Those inside can be stopped or
+ * killed from inside before the command executes: a timer of the second ends
+ * the wait for what was stopped, and the first sees to it that nobody stands
+ * on our stacks any more when it ends.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +34,7 @@
 
 /* One entry at a time: we have no threads. */
 static struct {
-	_Alignas(16) char joiner[STACK], command[STACK];
+	_Alignas(16) char joiner[STACK], second[STACK], command[STACK];
 } stacks;
 
 struct entry {
@@ -39,7 +43,8 @@ struct entry {
 	struct become b;
 	struct entered out;
 	enum { JOIN_CGROUP, JOIN_NS, OPEN_TTY, CLONE_COMMAND } step;
-	int r; /* of the joiner: -errno */
+	int r;	  /* of the joiner: -errno */
+	bool cut; /* something inside ended the start */
 };
 
 static int command_main(void *arg)
@@ -78,9 +83,11 @@ static int open_tty(struct entry *en)
 	return 0;
 }
 
-static int clone_command(struct entry *en)
+/* Inside the pid namespace; suspended until the command executes. */
+static int second_main(void *arg)
 {
 	struct itimerval limit = {.it_value.tv_sec = START_SECONDS};
+	struct entry *en = arg;
 	struct clone_child c = {
 		.flags = CLONE_VFORK,
 		.exit_signal = SIGCHLD,
@@ -91,13 +98,45 @@ static int clone_command(struct entry *en)
 	};
 	pid_t pid;
 
-	if (setitimer(ITIMER_REAL, &limit, NULL) < 0)
-		return -errno;
+	if (setitimer(ITIMER_REAL, &limit, NULL) < 0) {
+		en->r = -errno;
+		return 1;
+	}
 	pid = clone_child(&c, command_main, en);
 	if (pid < 0)
+		en->r = pid;
+	return pid < 0;
+}
+
+/* The second was killed: the command may stand on our stack still. */
+static void end_command(struct entry *en)
+{
+	en->cut = true;
+	if (en->out.pidfd < 0)
+		return;
+	syscall(SYS_pidfd_send_signal, en->out.pidfd, SIGKILL, NULL, 0);
+	proc_wait_pidfd(en->out.pidfd, -1);
+}
+
+static int clone_second(struct entry *en)
+{
+	struct clone_child c = {
+		.flags = CLONE_VFORK | CLONE_FILES,
+		.into_cgroup = -1,
+		.stack = stacks.second,
+		.stack_size = sizeof(stacks.second),
+	};
+	int status = 0;
+	pid_t pid;
+
+	pid = clone_child(&c, second_main, en);
+	if (pid < 0)
 		return pid;
-	en->out.pid = pid;
-	return 0;
+	while (waitpid(pid, &status, __WALL) < 0 && errno == EINTR)
+		;
+	if (WIFSIGNALED(status))
+		end_command(en);
+	return en->r;
 }
 
 static int joiner_main(void *arg)
@@ -120,7 +159,7 @@ static int joiner_main(void *arg)
 	}
 	if (en->r == 0) {
 		en->step = CLONE_COMMAND;
-		en->r = clone_command(en);
+		en->r = clone_second(en);
 	}
 	return en->r < 0;
 }
@@ -140,14 +179,8 @@ static int joiner_error(const struct entry *en, struct err *e)
 	return err_sys(e, -en->r, "%s", steps[en->step]);
 }
 
-/* Something inside stopped the command before it was one.  It still stands on
- * our stack, so it must be gone before anything else happens. */
-static int stuck(struct entry *en, struct err *e)
+static int stuck(struct err *e)
 {
-	if (en->out.pidfd >= 0) {
-		syscall(SYS_pidfd_send_signal, en->out.pidfd, SIGKILL, NULL, 0);
-		proc_wait_pidfd(en->out.pidfd, -1);
-	}
 	return err_set(e, -ETIMEDOUT, "timeout",
 		       "the command did not start within %d s: something "
 		       "inside the sandbox holds it up",
@@ -162,18 +195,17 @@ static int run(struct entry *en, struct err *e)
 		.stack = stacks.joiner,
 		.stack_size = sizeof(stacks.joiner),
 	};
-	int status = 0;
 	pid_t pid;
 
 	pid = clone_child(&c, joiner_main, en);
 	if (pid < 0)
 		return err_sys(e, -pid, "start a child");
-	while (waitpid(pid, &status, __WALL) < 0 && errno == EINTR)
+	while (waitpid(pid, NULL, __WALL) < 0 && errno == EINTR)
 		;
+	if (en->cut)
+		return stuck(e);
 	if (en->r < 0)
 		return joiner_error(en, e);
-	if (WIFSIGNALED(status))
-		return stuck(en, e);
 	return en->b.failed < 0 ? become_error(&en->b, e) : 0;
 }
 

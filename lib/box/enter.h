@@ -12,7 +12,7 @@
 
 /*
  * Start a command in a running sandbox, from outside: a child joins the
- * namespaces of its pid 1 by pidfd, forks again so that pid 1 becomes the
+ * namespaces of its pid 1 by pidfd, forks twice so that pid 1 becomes the
  * parent, gives up everything the profile does not leave, and executes.
  */
 struct enter {
@@ -38,7 +38,6 @@ struct enter {
 };
 
 struct entered {
-	pid_t pid;   /* in our pid namespace */
 	pid_t inner; /* in the sandbox's: what dsec-init reports */
 	int pidfd;   /* close-on-exec, the caller's */
 	int tty;     /* master, close-on-exec, the caller's; -1 without tty */

@@ -99,7 +99,8 @@ int cgroup_kill(const struct cgroup_root *root, const char *id,
 		const char *leaf, unsigned timeout_ms, unsigned *ret_killed,
 		struct err *e);
 
-/* cgroup_signal(root, id, leaf, sig, e): ${sig} to every process of a leaf. */
+/* cgroup_signal(root, id, leaf, sig, e): ${sig} to every process of a leaf, or
+ * (leaf NULL) of all leaves but "init". */
 int cgroup_signal(const struct cgroup_root *root, const char *id,
 		  const char *leaf, int sig, struct err *e);
 

@@ -234,12 +234,25 @@ static int signal_dir(const struct cgroup_root *root, const char *dir, int sig,
 	return r;
 }
 
+/* pid 1 and whatever shares its leaf apart. */
+static int signal_leaf(const struct cgroup_root *root, const char *id,
+		       const char *leaf, void *arg, struct err *e)
+{
+	const int *sig = arg;
+
+	if (!strcmp(leaf, "init"))
+		return 0;
+	return cgroup_signal(root, id, leaf, *sig, e);
+}
+
 int cgroup_signal(const struct cgroup_root *root, const char *id,
 		  const char *leaf, int sig, struct err *e)
 {
 	char dir[CGROUP_PATH_MAX];
 	int r;
 
+	if (!leaf)
+		return cgroup_each_leaf(root, id, signal_leaf, &sig, e);
 	r = cgroup_path(dir, id, leaf, NULL, e);
 	return r < 0 ? r : signal_dir(root, dir, sig, e);
 }

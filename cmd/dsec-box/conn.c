@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "conn.h"
+#include "exec.h"
+#include "ops.h"
+#include "repeat.h"
+#include "wire/record.h"
+
+#define READ_CHUNK   4096
+#define ASKS_MAX     256
+#define OUT_MAX_SIZE (8 * 1024 * 1024)
+
+/* A line on its way out, with the descriptors that ride on its first byte. */
+struct conn_out {
+	struct conn_out *next;
+	size_t len, done, nfds;
+	int fds[FD_PASS_MAX];
+	char text[];
+};
+
+static void out_free(struct conn_out *o)
+{
+	for (size_t i = 0; i < o->nfds; i++)
+		fd_close(o->fds[i]);
+	free(o);
+}
+
+static void out_pop(struct conn *c)
+{
+	struct conn_out *o = c->out;
+
+	c->out = o->next;
+	if (!c->out)
+		c->out_end = &c->out;
+	c->out_bytes -= o->len;
+	out_free(o);
+}
+
+/* Closed connections go when no callback can be using them any more. */
+static void reap(struct loop *l, struct loop_timer *t)
+{
+	struct box *b = t->arg;
+
+	(void)l;
+	for (struct conn **p = &b->conns; *p;) {
+		struct conn *c = *p;
+
+		if (!c->dead) {
+			p = &c->next;
+			continue;
+		}
+		*p = c->next;
+		free(c);
+	}
+}
+
+void conn_close(struct conn *c)
+{
+	struct box *b = c->box;
+	int fd = c->src.fd;
+
+	if (c->dead)
+		return;
+	c->dead = true;
+	b->nconns--;
+	while (c->asks) {
+		exec_deserted(c->asks);
+		ask_drop(c->asks);
+	}
+	while (c->out)
+		out_pop(c);
+	loop_del(b->loop, &c->src);
+	fd_close(fd);
+	jsonl_done(&c->in);
+	b->reap_timer.fn = reap;
+	b->reap_timer.arg = b;
+	loop_timer_set(b->loop, &b->reap_timer, clock_ms());
+}
+
+void conn_close_all(struct box *b)
+{
+	for (struct conn *c = b->conns; c; c = c->next)
+		conn_close(c);
+	reap(b->loop, &(struct loop_timer){.arg = b});
+	loop_timer_set(b->loop, &b->reap_timer, 0);
+}
+
+bool conn_pending(const struct box *b)
+{
+	for (const struct conn *c = b->conns; c; c = c->next)
+		if (!c->dead && c->out)
+			return true;
+	return false;
+}
+
+/* Send what can be sent; -EAGAIN when the peer must take some first. */
+static int flush(struct conn *c)
+{
+	while (c->out) {
+		struct conn_out *o = c->out;
+		struct iovec iov = {o->text + o->done, o->len - o->done};
+		union {
+			char buf[CMSG_SPACE(FD_PASS_MAX * sizeof(int))];
+			struct cmsghdr align;
+		} u;
+		struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+		ssize_t n;
+
+		if (o->done == 0 && o->nfds > 0) {
+			struct cmsghdr *h;
+
+			memset(&u, 0, sizeof(u));
+			msg.msg_control = u.buf;
+			msg.msg_controllen = CMSG_SPACE(o->nfds * sizeof(int));
+			h = CMSG_FIRSTHDR(&msg);
+			h->cmsg_level = SOL_SOCKET;
+			h->cmsg_type = SCM_RIGHTS;
+			h->cmsg_len = CMSG_LEN(o->nfds * sizeof(int));
+			memcpy(CMSG_DATA(h), o->fds, o->nfds * sizeof(int));
+		}
+		n = sendmsg(c->src.fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		o->done += (size_t)n;
+		if (o->done == o->len)
+			out_pop(c);
+	}
+	return 0;
+}
+
+static void push_out(struct conn *c)
+{
+	int r = flush(c);
+
+	if (r < 0 && r != -EAGAIN) {
+		conn_close(c);
+		return;
+	}
+	if (loop_mod(c->box->loop, &c->src,
+		     c->out ? EPOLLIN | EPOLLOUT : EPOLLIN, NULL) < 0)
+		conn_close(c);
+}
+
+/* Queue a line; a peer that takes nothing loses its connection. */
+static void send_record(struct conn *c, const json_t *rec, int *fds, size_t n)
+{
+	auto_free char *text = rec ? json_dumps(rec, JSON_COMPACT) : NULL;
+	size_t len = text ? strlen(text) : 0;
+	struct conn_out *o = NULL;
+
+	if (text && len <= JSON_LINE_MAX && c->out_bytes + len < OUT_MAX_SIZE &&
+	    !c->dead)
+		o = malloc(sizeof(*o) + len + 1);
+	if (!o) {
+		for (size_t i = 0; i < n; i++)
+			fd_close(fds[i]);
+		conn_close(c);
+		return;
+	}
+	*o = (struct conn_out){.len = len + 1, .nfds = n};
+	memcpy(o->text, text, len);
+	o->text[len] = '\n';
+	memcpy(o->fds, fds, n * sizeof(int));
+	*c->out_end = o;
+	c->out_end = &o->next;
+	c->out_bytes += o->len;
+	if (c->out == o)
+		push_out(c);
+}
+
+static void wait_leave(struct ask *a)
+{
+	if (!a->wait_pprev)
+		return;
+	*a->wait_pprev = a->wait_next;
+	if (a->wait_next)
+		a->wait_next->wait_pprev = a->wait_pprev;
+	a->wait_pprev = NULL;
+	a->wait_next = NULL;
+}
+
+void ask_wait(struct ask *a, struct ask **list)
+{
+	wait_leave(a);
+	a->wait_next = *list;
+	a->wait_pprev = list;
+	if (*list)
+		(*list)->wait_pprev = &a->wait_next;
+	*list = a;
+}
+
+void ask_drop(struct ask *a)
+{
+	wait_leave(a);
+	loop_timer_set(a->box->loop, &a->deadline, 0);
+	*a->pprev = a->next;
+	if (a->next)
+		a->next->pprev = a->pprev;
+	a->conn->nasks--;
+	json_decref(a->echo);
+	free(a->key);
+	free(a);
+}
+
+int ask_new(struct conn *c, const json_t *req, struct ask **ret, struct err *e)
+{
+	struct ask *a;
+
+	if (c->nasks >= ASKS_MAX)
+		return err_set(e, -EBUSY, "busy",
+			       "%d requests of this connection are waiting",
+			       ASKS_MAX);
+	a = calloc(1, sizeof(*a));
+	if (a)
+		a->echo = record_ok(req);
+	if (!a || !a->echo) {
+		free(a);
+		return err_sys(e, ENOMEM, "request");
+	}
+	json_object_del(a->echo, "ok");
+	a->box = c->box;
+	a->conn = c;
+	a->next = c->asks;
+	a->pprev = &c->asks;
+	if (c->asks)
+		c->asks->pprev = &a->next;
+	c->asks = a;
+	c->nasks++;
+	*ret = a;
+	return 0;
+}
+
+void ask_event(struct ask *a, json_t *rec, int *fds, size_t n)
+{
+	auto_json json_t *out = json_deep_copy(a->echo);
+
+	if (out)
+		json_object_update(out, rec);
+	json_decref(rec);
+	send_record(a->conn, out, fds, n);
+}
+
+void ask_answer(struct ask *a, json_t *rec)
+{
+	auto_json json_t *out = record_ok(a->echo);
+	struct conn *c = a->conn;
+
+	if (out && rec) {
+		const char *key;
+		json_t *v;
+
+		json_object_foreach(rec, key, v)
+			if (strcmp(key, "id") && strcmp(key, "sandbox"))
+				json_object_set(out, key, v);
+	}
+	if (out && a->repeated)
+		json_object_set_new(out, "repeated", json_true());
+	if (a->key && out)
+		repeat_keep(a->box, -1, a->key, a->key_hash, out, NULL);
+	json_decref(rec);
+	ask_drop(a);
+	send_record(c, out, NULL, 0);
+}
+
+void ask_fail(struct ask *a, const struct err *why)
+{
+	auto_json json_t *out = record_error(a->echo, why);
+	struct conn *c = a->conn;
+
+	ask_drop(a);
+	send_record(c, out, NULL, 0);
+}
+
+/* A line that never became an ask. */
+static void refuse(struct conn *c, const json_t *req, const struct err *why)
+{
+	auto_json json_t *out = record_error(req, why);
+
+	send_record(c, out, NULL, 0);
+}
+
+static void take_line(struct conn *c, const char *text, size_t len)
+{
+	auto_json json_t *req = NULL;
+	struct err e = {0};
+	struct ask *a;
+
+	if (json_parse(text, len, &req, &e) < 0) {
+		refuse(c, NULL, &e);
+		return;
+	}
+	if (!json_object_get(req, "id"))
+		json_object_set_new(req, "id",
+				    json_integer((json_int_t)c->in.line));
+	if (ask_new(c, req, &a, &e) < 0) {
+		refuse(c, req, &e);
+		return;
+	}
+	box_busy(c->box);
+	ops_take(a, req);
+}
+
+static void take_lines(struct conn *c)
+{
+	struct err e;
+	size_t len;
+	char *text;
+	int r;
+
+	while (!c->dead) {
+		r = jsonl_next(&c->in, &text, &len, &e);
+		if (r == 1)
+			take_line(c, text, len);
+		else if (r == -EMSGSIZE)
+			refuse(c, NULL, &e);
+		else
+			break;
+	}
+}
+
+static void on_conn(struct loop *l, struct loop_source *s, uint32_t events)
+{
+	struct conn *c = s->arg;
+	char buf[READ_CHUNK];
+	size_t nfds = 0;
+	ssize_t n;
+
+	(void)l;
+	if (events & EPOLLOUT)
+		push_out(c);
+	if (c->dead || !(events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
+		return;
+	n = fd_recv(c->src.fd, buf, sizeof(buf), NULL, &nfds, NULL);
+	if (n == -EAGAIN)
+		return;
+	if (n <= 0 || jsonl_feed(&c->in, buf, (size_t)n) < 0) {
+		conn_close(c);
+		return;
+	}
+	take_lines(c);
+}
+
+int conn_adopt(struct box *b, int *fd, struct conn **ret, struct err *e)
+{
+	struct conn *c = calloc(1, sizeof(*c));
+	int r;
+
+	if (!c)
+		return err_sys(e, ENOMEM, "connection");
+	c->box = b;
+	c->id = ++b->next_conn;
+	c->in.fd = -1;
+	c->out_end = &c->out;
+	r = loop_add(b->loop, &c->src, *fd, EPOLLIN, on_conn, c, e);
+	if (r < 0) {
+		free(c);
+		return r;
+	}
+	steal_fd(fd);
+	c->next = b->conns;
+	b->conns = c;
+	b->nconns++;
+	if (ret)
+		*ret = c;
+	return 0;
+}
+
+/* The owner's uid and nobody else. */
+static bool is_owner(int fd)
+{
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0 &&
+	       cred.uid == geteuid();
+}
+
+static void on_listen(struct loop *l, struct loop_source *s, uint32_t events)
+{
+	struct box *b = s->arg;
+	auto_close int fd = -1;
+
+	(void)l;
+	(void)events;
+	fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (fd < 0 || !is_owner(fd))
+		return;
+	if (b->nconns >= BOX_CONNS_MAX) {
+		static const char busy[] =
+			"{\"ok\":false,\"error\":{\"code\":\"busy\","
+			"\"message\":\"too many connections\","
+			"\"retry_after_ms\":100,\"infra\":false}}\n";
+
+		send(fd, busy, sizeof(busy) - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+		return;
+	}
+	conn_adopt(b, &fd, NULL, NULL);
+}
+
+int conn_listen(struct box *b, struct err *e)
+{
+	return loop_add(b->loop, &b->listen_src, b->listen_fd, EPOLLIN,
+			on_listen, b, e);
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DSEC_BOX_CONN_H
+#define DSEC_BOX_CONN_H
+
+#include "box.h"
+#include "wire/jsonl.h"
+
+/*
+ * Connections, and the requests that wait for an answer.
+ *
+ * An ask is a request that was read and not answered yet.  It belongs to its
+ * connection and dies with it; while something is to happen first it hangs in
+ * one list of those who wait for that.  The list's owner answers all of them.
+ */
+struct ask {
+	struct box *box;
+	struct conn *conn;
+	json_t *echo;		   /* the keys to echo: id, sandbox, in */
+	struct ask *next, **pprev; /* of the connection's */
+	struct ask *wait_next, **wait_pprev;
+	struct loop_timer deadline;
+	bool repeated; /* its answer was another's first */
+	bool starter;  /* it started what it waits for */
+	char exec[24]; /* the command it waits for, if any */
+	char *key;     /* its answer is kept under, if any */
+	uint64_t key_hash;
+};
+
+struct conn_out;
+
+struct conn {
+	struct box *box;
+	uint64_t id;
+	struct loop_source src;
+	struct jsonl in;
+	struct conn_out *out, **out_end;
+	size_t out_bytes;
+	struct ask *asks;
+	unsigned nasks;
+	bool dead;
+	struct conn *next;
+};
+
+/* conn_listen(b, e): serve the listening socket. */
+int conn_listen(struct box *b, struct err *e);
+
+/* conn_adopt(b, fd, ret, e): serve a connected socket; ${fd} is taken over. */
+int conn_adopt(struct box *b, int *fd, struct conn **ret, struct err *e);
+
+/* conn_close(c): no more of it; its asks are gone when this returns. */
+void conn_close(struct conn *c);
+
+/* conn_pending(b): somebody has not taken all that was sent to him. */
+bool conn_pending(const struct box *b);
+void conn_close_all(struct box *b);
+
+/*
+ * ask_new(c, req, ret, e): an ask of ${c}, with what is echoed of ${req}.
+ * "busy" when the connection has too many.
+ */
+int ask_new(struct conn *c, const json_t *req, struct ask **ret, struct err *e);
+
+/* ask_wait(a, list): wait in ${list}; it leaves the one it was in. */
+void ask_wait(struct ask *a, struct ask **list);
+
+/*
+ * ask_event(a, rec, fds, n): send ${rec} (taken over), which has "event", with
+ * descriptors (taken over).  ask_answer(a, rec): the final record: ${rec}
+ * (taken over; NULL: nothing to add) with id and "ok":true.  ask_fail(a, e):
+ * the final record is that error.  After a final record the ask is gone.
+ */
+void ask_event(struct ask *a, json_t *rec, int *fds, size_t n);
+void ask_answer(struct ask *a, json_t *rec);
+void ask_fail(struct ask *a, const struct err *e);
+void ask_drop(struct ask *a);
+
+#endif

@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "box/teardown.h"
+#include "exec.h"
+#include "life.h"
+#include "record.h"
+#include "session.h"
+
+#define FREEZE_MS     2000
+#define THAW_MS	      5000
+#define KILL_WAIT_MS  2000
+#define GRACE_MS      2000
+#define POLL_MS	      10
+#define UNKILLABLE_MS 10000 /* then who waits for the end is told */
+
+const char *life_state_name(enum box_state state)
+{
+	static const char *const names[] = {
+		[BOX_RUNNING] = "running",
+		[BOX_PAUSED] = "paused",
+		[BOX_STOPPING] = "stopping",
+		[BOX_STOPPED] = "stopped",
+	};
+
+	return names[state];
+}
+
+static json_t *state_record(const struct box *b)
+{
+	json_t *rec = json_pack("{s:s, s:s, s:I, s:I}", "sandbox", b->id,
+				"state", life_state_name(b->state), "since_ms",
+				(json_int_t)b->since_ms, "generation",
+				(json_int_t)b->generation);
+
+	if (!rec)
+		return NULL;
+	if (b->state == BOX_PAUSED)
+		json_object_set_new(rec, "level", json_string("freeze"));
+	if (b->outcome)
+		json_object_set_new(rec, "outcome", json_string(b->outcome));
+	return rec;
+}
+
+static void tell(struct ask *a)
+{
+	json_t *rec = state_record(a->box);
+
+	if (!rec)
+		return;
+	json_object_set_new(rec, "event", json_string("state"));
+	ask_event(a, rec, NULL, 0);
+}
+
+/* Watchers may lose their connection while they are told. */
+static void tell_all(struct box *b)
+{
+	struct ask *next;
+
+	for (struct ask *a = b->watchers; a; a = next) {
+		next = a->wait_next;
+		if (!a->conn->dead)
+			tell(a);
+	}
+}
+
+/* state.json is for those who look without asking; it is never read back. */
+static void set_state(struct box *b, enum box_state state)
+{
+	auto_json json_t *rec = NULL;
+
+	b->state = state;
+	b->since_ms = clock_wall_ms();
+	rec = state_record(b);
+	if (rec) {
+		json_object_set_new(rec, "init_pid", json_integer(b->init_pid));
+		json_object_set_new(rec, "supervisor_pid",
+				    json_integer(getpid()));
+		json_write_file(b->run_fd, "state.json", rec, 0, NULL);
+	}
+	tell_all(b);
+}
+
+/* Timers. */
+
+static bool is_active(const struct box *b)
+{
+	return b->nexecs > 0;
+}
+
+static void on_idle(struct loop *l, struct loop_timer *t)
+{
+	struct box *b = t->arg;
+
+	(void)l;
+	if (!is_active(b))
+		life_end(b, "ttl_idle", GRACE_MS);
+}
+
+static void on_absolute(struct loop *l, struct loop_timer *t)
+{
+	(void)l;
+	life_end(t->arg, "ttl_absolute", GRACE_MS);
+}
+
+static void on_paused(struct loop *l, struct loop_timer *t)
+{
+	(void)l;
+	life_end(t->arg, "ttl_paused", 0);
+}
+
+static void arm_idle(struct box *b)
+{
+	uint64_t at = 0;
+
+	if (b->ttl.idle && b->state == BOX_RUNNING && !is_active(b))
+		at = box_real(b, b->active_at + b->ttl.idle);
+	loop_timer_set(b->loop, &b->idle_timer, at);
+}
+
+void life_quiet(struct box *b)
+{
+	b->active_at = box_now(b);
+	arm_idle(b);
+	box_busy(b);
+}
+
+/* Its lifetime counts from its making, whatever was paused meanwhile. */
+static void arm_absolute(struct box *b)
+{
+	uint64_t now = clock_wall_ms(), age = 0, at = 1;
+
+	if (!b->ttl.absolute)
+		return;
+	if (now > b->created_ms)
+		age = now - b->created_ms;
+	if (age < b->ttl.absolute)
+		at = clock_ms() + b->ttl.absolute - age;
+	loop_timer_set(b->loop, &b->absolute_timer, at);
+}
+
+static void on_init(struct loop *l, struct loop_source *s, uint32_t events);
+
+int life_again(struct box *b, struct err *e)
+{
+	b->idle_timer.fn = on_idle;
+	b->absolute_timer.fn = on_absolute;
+	b->paused_timer.fn = on_paused;
+	b->idle_timer.arg = b->absolute_timer.arg = b->paused_timer.arg = b;
+	arm_absolute(b);
+	arm_idle(b);
+	if (b->state == BOX_PAUSED && b->ttl.paused)
+		loop_timer_set(b->loop, &b->paused_timer,
+			       b->paused_at + b->ttl.paused);
+	return loop_add(b->loop, &b->init_src, b->init_fd, EPOLLIN, on_init, b,
+			e);
+}
+
+int life_start(struct box *b, struct err *e)
+{
+	b->active_at = box_now(b);
+	set_state(b, BOX_RUNNING);
+	return life_again(b, e);
+}
+
+/* Pause and resume. */
+
+static int stopped(const struct box *b, struct err *e)
+{
+	err_set(e, -ESHUTDOWN, "stopped", "the sandbox is %s%s%s",
+		life_state_name(b->state), b->outcome ? ": " : "",
+		b->outcome ? b->outcome : "");
+	if (e && b->outcome)
+		e->infra = record_infra(b->outcome);
+	return -ESHUTDOWN;
+}
+
+static int thaw(struct box *b, struct err *e)
+{
+	struct cgroup_root *cgroups;
+	int r;
+
+	r = box_cgroups(b, &cgroups, e);
+	if (r == 0)
+		r = cgroup_freeze(cgroups, b->id, false, THAW_MS, e);
+	if (r < 0)
+		return err_wrap(e, r, "resume");
+	loop_timer_set(b->loop, &b->paused_timer, 0);
+	b->paused_total += clock_ms() - b->paused_at;
+	set_state(b, BOX_RUNNING);
+	b->active_at = box_now(b);
+	arm_idle(b);
+	exec_timers(b, true);
+	return 0;
+}
+
+static int freeze(struct box *b, struct err *e)
+{
+	struct cgroup_root *cgroups;
+	int r;
+
+	r = box_cgroups(b, &cgroups, e);
+	if (r == 0)
+		r = cgroup_freeze(cgroups, b->id, true, FREEZE_MS, e);
+	if (r < 0) {
+		/* Not half frozen: it runs, whatever went wrong. */
+		if (cgroups)
+			cgroup_freeze(cgroups, b->id, false, THAW_MS, NULL);
+		return err_wrap(e, r, "pause");
+	}
+	b->paused_at = clock_ms();
+	loop_timer_set(b->loop, &b->idle_timer, 0);
+	exec_timers(b, false);
+	set_state(b, BOX_PAUSED);
+	if (b->ttl.paused)
+		loop_timer_set(b->loop, &b->paused_timer,
+			       b->paused_at + b->ttl.paused);
+	return 0;
+}
+
+int life_awake(struct box *b, struct err *e)
+{
+	if (b->state == BOX_PAUSED)
+		return thaw(b, e);
+	if (b->state != BOX_RUNNING)
+		return stopped(b, e);
+	return 0;
+}
+
+int life_pause(struct ask *a, const json_t *req, struct err *e)
+{
+	const char *level = json_str(req, "level");
+	struct box *b = a->box;
+	int r = 0;
+
+	if (*level && strcmp(level, "freeze"))
+		return err_set(e, -EOPNOTSUPP, "unsupported",
+			       "pause level '%s' is not in this release: only "
+			       "freeze",
+			       level);
+	if (b->state == BOX_STOPPING || b->state == BOX_STOPPED)
+		return stopped(b, e);
+	if (b->state == BOX_RUNNING)
+		r = freeze(b, e);
+	if (r < 0)
+		return r;
+	ask_answer(a, state_record(b));
+	return 1;
+}
+
+int life_resume(struct ask *a, const json_t *req, struct err *e)
+{
+	struct box *b = a->box;
+	int r;
+
+	(void)req;
+	r = life_awake(b, e);
+	if (r < 0)
+		return r;
+	ask_answer(a, state_record(b));
+	return 1;
+}
+
+int life_watch(struct ask *a, const json_t *req, struct err *e)
+{
+	(void)req;
+	(void)e;
+	ask_wait(a, &a->box->watchers);
+	tell(a);
+	return 1;
+}
+
+int life_inspect(struct ask *a, const json_t *req, struct err *e)
+{
+	auto_json json_t *rec = state_record(a->box);
+	struct box *b = a->box;
+	json_t *spec = NULL;
+	struct cgroup_stats st;
+	int r;
+
+	(void)req;
+	r = box_spec(b, &spec, e);
+	if (r < 0)
+		return r;
+	box_stats(b, &st);
+	if (!rec || json_object_update(spec, rec) < 0) {
+		json_decref(spec);
+		return err_sys(e, ENOMEM, "inspect");
+	}
+	json_object_set_new(spec, "created_ms",
+			    json_integer((json_int_t)b->created_ms));
+	json_object_set_new(spec, "supervisor_pid", json_integer(getpid()));
+	json_object_set_new(spec, "init_pid", json_integer(b->init_pid));
+	json_object_set_new(spec, "memory_bytes",
+			    json_integer((json_int_t)st.memory_bytes));
+	json_object_set_new(spec, "memory_peak_bytes",
+			    json_integer((json_int_t)st.memory_peak_bytes));
+	json_object_set_new(spec, "cpu_ms",
+			    json_integer((json_int_t)(st.cpu_us / 1000)));
+	json_object_set_new(spec, "pids", json_integer(st.pids));
+	json_object_set_new(spec, "execs", json_integer(b->nexecs));
+	json_object_set_new(spec, "idle_ms",
+			    json_integer(is_active(b)
+						 ? 0
+						 : (json_int_t)(box_now(b) -
+								b->active_at)));
+	ask_answer(a, spec);
+	return 1;
+}
+
+/* The end. */
+
+json_t *life_death(struct box *b)
+{
+	struct cgroup_stats st;
+	json_t *rec, *spec = NULL;
+
+	box_stats(b, &st);
+	rec = json_pack("{s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I}", "outcome",
+			b->outcome, "infra", record_infra(b->outcome),
+			"generation", (json_int_t)b->generation, "created_ms",
+			(json_int_t)b->created_ms, "ended_ms",
+			(json_int_t)clock_wall_ms(), "memory_peak_bytes",
+			(json_int_t)st.memory_peak_bytes, "cpu_ms",
+			(json_int_t)(st.cpu_us / 1000), "oom_kills",
+			(json_int_t)st.oom_kills);
+	if (rec && box_spec(b, &spec, NULL) == 0 &&
+	    json_object_get(spec, "name"))
+		json_object_set(rec, "name", json_object_get(spec, "name"));
+	json_decref(spec);
+	return rec;
+}
+
+/* Nothing of it runs any more: say so, and take it apart. */
+static void over(struct box *b)
+{
+	auto_json json_t *death = NULL;
+
+	loop_timer_set(b->loop, &b->grace_timer, 0);
+	loop_timer_set(b->loop, &b->poll_timer, 0);
+	/* Frozen time is over, so that what is written last is dated right. */
+	session_abandon_all(b);
+	while (b->execs)
+		exec_abandon(b->execs, b->outcome);
+	death = life_death(b);
+	if (death)
+		teardown_record(&b->tree, b->id, death, NULL);
+	teardown_name(&b->tree, b->id);
+	set_state(b, BOX_STOPPED);
+	while (b->stop_asks)
+		ask_answer(b->stop_asks, state_record(b));
+	while (b->watchers)
+		ask_answer(b->watchers, state_record(b));
+	box_end(b);
+}
+
+static bool reaped(struct box *b)
+{
+	siginfo_t si = {0};
+
+	if (waitid(P_PIDFD, (id_t)b->init_fd, &si, WEXITED | WNOHANG) < 0)
+		return errno == ECHILD; /* not ours: then it is gone */
+	return si.si_pid != 0;
+}
+
+/* pid 1 is gone: the kernel has ended all of the sandbox with it. */
+static void on_init(struct loop *l, struct loop_source *s, uint32_t events)
+{
+	struct box *b = s->arg;
+	struct cgroup_stats st;
+
+	(void)events;
+	if (!reaped(b))
+		return;
+	loop_del(l, s);
+	exec_reports(b);
+	if (b->state == BOX_PAUSED)
+		b->paused_total += clock_ms() - b->paused_at;
+	if (!b->outcome) {
+		box_stats(b, &st);
+		b->outcome = st.oom_kills > b->oom_seen ? "oom" : "died";
+	}
+	over(b);
+}
+
+static void kill_init(struct box *b)
+{
+	struct cgroup_root *cgroups;
+
+	syscall(SYS_pidfd_send_signal, b->init_fd, SIGKILL, NULL, 0);
+	/* What is frozen may have to be told by its group. */
+	if (b->paused_at && box_cgroups(b, &cgroups, NULL) == 0)
+		cgroup_kill(cgroups, b->id, NULL, KILL_WAIT_MS, NULL, NULL);
+}
+
+/* It should be dead long ago.  It is watched on; who waits is told. */
+static void on_unkillable(struct loop *l, struct loop_timer *t)
+{
+	struct box *b = t->arg;
+	struct err e;
+
+	err_set(&e, -ETIMEDOUT, "timeout",
+		"a process of the sandbox cannot be killed yet");
+	e.infra = true;
+	while (b->stop_asks)
+		ask_fail(b->stop_asks, &e);
+	kill_init(b);
+	loop_timer_set(l, t, clock_ms() + UNKILLABLE_MS);
+}
+
+static void kill_now(struct box *b)
+{
+	loop_timer_set(b->loop, &b->poll_timer, 0);
+	b->grace_timer.fn = on_unkillable;
+	b->grace_timer.arg = b;
+	loop_timer_set(b->loop, &b->grace_timer, clock_ms() + UNKILLABLE_MS);
+	kill_init(b);
+}
+
+static void on_grace(struct loop *l, struct loop_timer *t)
+{
+	(void)l;
+	kill_now(t->arg);
+}
+
+/* How many processes there are besides pid 1. */
+static unsigned others_left(struct box *b)
+{
+	struct cgroup_stats st;
+
+	box_stats(b, &st);
+	return st.pids > 1 ? st.pids - 1 : 0;
+}
+
+static void on_poll(struct loop *l, struct loop_timer *t)
+{
+	struct box *b = t->arg;
+
+	if (others_left(b) == 0)
+		kill_now(b);
+	else
+		loop_timer_set(l, t, clock_ms() + POLL_MS);
+}
+
+/* SIGTERM to all but pid 1, which takes no signal from inside or out. */
+static void ask_nicely(struct box *b, unsigned grace_ms)
+{
+	struct cgroup_root *cgroups;
+
+	if (box_cgroups(b, &cgroups, NULL) < 0) {
+		kill_now(b);
+		return;
+	}
+	cgroup_signal(cgroups, b->id, NULL, SIGTERM, NULL);
+	cgroup_signal(cgroups, b->id, NULL, SIGCONT, NULL);
+	b->grace_timer.fn = on_grace;
+	b->poll_timer.fn = on_poll;
+	b->grace_timer.arg = b->poll_timer.arg = b;
+	loop_timer_set(b->loop, &b->grace_timer, clock_ms() + grace_ms);
+	loop_timer_set(b->loop, &b->poll_timer, clock_ms() + POLL_MS);
+}
+
+void life_end(struct box *b, const char *outcome, unsigned grace_ms)
+{
+	bool frozen = b->state == BOX_PAUSED;
+
+	if (b->state == BOX_STOPPED)
+		return;
+	if (b->state == BOX_STOPPING) {
+		/* An impatient second one shortens the grace of the first. */
+		if (grace_ms == 0 && b->grace_timer.fn == on_grace)
+			kill_now(b);
+		return;
+	}
+	loop_timer_set(b->loop, &b->idle_timer, 0);
+	loop_timer_set(b->loop, &b->absolute_timer, 0);
+	loop_timer_set(b->loop, &b->paused_timer, 0);
+	b->outcome = outcome;
+	for (struct exec *x = b->execs; x; x = x->next)
+		if (!x->gone && !x->cause)
+			x->cause = outcome;
+	set_state(b, BOX_STOPPING);
+	if (frozen || grace_ms == 0 || others_left(b) == 0)
+		kill_now(b);
+	else
+		ask_nicely(b, grace_ms);
+}
+
+int life_stop(struct ask *a, const json_t *req, struct err *e)
+{
+	int64_t grace = json_int(req, "grace_ms", GRACE_MS);
+	struct box *b = a->box;
+
+	(void)e;
+	if (b->state == BOX_STOPPED) {
+		ask_answer(a, state_record(b));
+		return 1;
+	}
+	ask_wait(a, &b->stop_asks);
+	life_end(b, "killed", (unsigned)grace);
+	return 1;
+}

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/opt.h"
+#include "base/sig.h"
+#include "box.h"
+#include "box/claim.h"
+#include "box/teardown.h"
+#include "conn.h"
+#include "exec.h"
+#include "life.h"
+#include "wire/exit.h"
+
+#define USAGE	 "usage: dsec-box SANDBOX"
+#define FLUSH_MS 1000
+
+enum { OPT_HELP };
+
+static const struct opt options[] = {
+	[OPT_HELP] = {"help", NULL, 'h', NULL, "show this"},
+};
+
+static void on_report(struct loop *l, struct loop_source *s, uint32_t events)
+{
+	(void)l;
+	(void)events;
+	exec_reports(s->arg);
+}
+
+static void on_signal(struct loop *l, struct loop_source *s, uint32_t events)
+{
+	struct signalfd_siginfo si;
+
+	(void)l;
+	(void)events;
+	while (read(s->fd, &si, sizeof(si)) == (ssize_t)sizeof(si))
+		if (si.ssi_signo != SIGHUP)
+			life_end(s->arg, "killed", 2000);
+}
+
+/* Those who wait for the last word get some time to take it. */
+static void on_flushed(struct loop *l, struct loop_timer *t)
+{
+	struct box *b = t->arg;
+
+	if (conn_pending(b) && clock_ms() < b->grace_end)
+		loop_timer_set(l, t, clock_ms() + 10);
+	else
+		loop_stop(l, 0);
+}
+
+void box_end(struct box *b)
+{
+	b->grace_end = clock_ms() + FLUSH_MS;
+	b->grace_timer.fn = on_flushed;
+	b->grace_timer.arg = b;
+	loop_timer_set(b->loop, &b->grace_timer, clock_ms());
+}
+
+/* What the node sees: out of the OOM killer's way, not to be looked into. */
+static void settle_in(void)
+{
+	struct rlimit lim;
+
+	(void)fd_write_str(AT_FDCWD, "/proc/self/oom_score_adj", "-900", NULL);
+	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	if (getrlimit(RLIMIT_NOFILE, &lim) == 0) {
+		lim.rlim_cur = lim.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &lim);
+	}
+	umask(077);
+	/* Small pieces, given back when they can be. */
+	mallopt(M_TRIM_THRESHOLD, 64 * 1024);
+	mallopt(M_MMAP_THRESHOLD, 64 * 1024);
+	mallopt(M_TOP_PAD, 16 * 1024);
+	mallopt(M_ARENA_MAX, 1);
+}
+
+static int take_fds(struct box *b, struct err *e)
+{
+	int *fds[] = {&b->claim_fd, &b->listen_fd, &b->report_fd, &b->init_fd};
+
+	for (int i = 0; i < 4; i++) {
+		*fds[i] = BOX_FD_CLAIM + i;
+		if (fcntl(*fds[i], F_SETFD, FD_CLOEXEC) < 0)
+			return err_sys(e, errno, "descriptor %d", *fds[i]);
+	}
+	if (fcntl(b->listen_fd, F_SETFL, O_NONBLOCK) < 0 ||
+	    fcntl(b->report_fd, F_SETFL, O_NONBLOCK) < 0)
+		return err_sys(e, errno, "descriptors");
+	return 0;
+}
+
+static int open_dirs(struct box *b, struct err *e)
+{
+	char path[PATH_MAX];
+	int r;
+
+	r = tree_path(path, e, "%s/sb/%s", b->tree.run, b->id);
+	if (r < 0)
+		return r;
+	b->run_fd = open(path, O_DIRECTORY | O_CLOEXEC);
+	if (b->run_fd < 0)
+		return err_sys(e, errno, "open '%s'", path);
+	r = tree_path(path, e, "%s/sb/%s", b->tree.lib, b->id);
+	if (r < 0)
+		return r;
+	b->lib_fd = open(path, O_DIRECTORY | O_CLOEXEC);
+	if (b->lib_fd < 0)
+		return err_sys(e, errno, "open '%s'", path);
+	if (mkdirat(b->lib_fd, "out", 0700) < 0 && errno != EEXIST)
+		return err_sys(e, errno, "make '%s/out'", path);
+	b->out_fd = openat(b->lib_fd, "out", O_DIRECTORY | O_CLOEXEC);
+	return b->out_fd < 0 ? err_sys(e, errno, "open '%s/out'", path) : 0;
+}
+
+static int read_spec(struct box *b, struct err *e)
+{
+	auto_json json_t *spec = NULL;
+	int r;
+
+	r = box_spec(b, &spec, e);
+	if (r < 0)
+		return r;
+	b->ttl = (struct box_ttl){
+		.idle = (uint64_t)json_int(spec, "ttl_running_stop", 0) * 1000,
+		.absolute = (uint64_t)json_int(spec, "ttl_absolute", 0) * 1000,
+		.paused = (uint64_t)json_int(spec, "ttl_paused", 0) * 1000,
+	};
+	b->created_ms = (uint64_t)json_int(spec, "created_ms",
+					   (int64_t)clock_wall_ms());
+	b->generation = json_int(spec, "generation", 1);
+	b->uid_base = (uint32_t)json_int(spec, "uid_base", 0);
+	if (b->uid_base == 0)
+		return err_set(e, -EINVAL, "internal", "spec without uid_base");
+	return 0;
+}
+
+/* The process a pidfd is of, in our pid namespace. */
+static int find_init(struct box *b, struct err *e)
+{
+	auto_free char *text = NULL;
+	char path[40], *line;
+	int r;
+
+	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", b->init_fd);
+	r = fd_read_file(AT_FDCWD, path, 4096, &text, NULL, e);
+	if (r < 0)
+		return r;
+	line = strstr(text, "\nPid:");
+	b->init_pid = line ? atoi(line + 5) : -1;
+	if (b->init_pid <= 0)
+		return err_set(e, -ESRCH, "stopped", "pid 1 has ended already");
+	return 0;
+}
+
+static int begin(struct box *b, const char *id, struct err *e)
+{
+	static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
+	int r;
+
+	if (!tree_is_id(id))
+		return err_set(e, -EINVAL, "usage", "'%s' is no sandbox", id);
+	memcpy(b->id, id, sizeof(b->id));
+	r = tree_init(&b->tree, e);
+	if (r == 0)
+		r = take_fds(b, e);
+	if (r == 0)
+		r = open_dirs(b, e);
+	if (r == 0)
+		r = read_spec(b, e);
+	if (r == 0)
+		r = find_init(b, e);
+	if (r == 0)
+		r = loop_new(&b->loop, e);
+	if (r < 0)
+		return r;
+	b->signal_fd = sig_block(signals, array_len(signals), e);
+	if (b->signal_fd < 0)
+		return b->signal_fd;
+	r = loop_add(b->loop, &b->signal_src, b->signal_fd, EPOLLIN, on_signal,
+		     b, e);
+	if (r == 0)
+		r = loop_add(b->loop, &b->report_src, b->report_fd, EPOLLIN,
+			     on_report, b, e);
+	if (r == 0)
+		r = conn_listen(b, e);
+	return r < 0 ? r : life_start(b, e);
+}
+
+/* Nobody waits any more: take it apart, the claim last. */
+static void bury(struct box *b)
+{
+	struct cgroup_root *cgroups;
+	struct err e;
+
+	conn_close_all(b);
+	loop_del(b->loop, &b->listen_src);
+	fd_close(steal_fd(&b->listen_fd));
+	if (box_cgroups(b, &cgroups, &e) < 0 ||
+	    teardown(&b->tree, cgroups, b->id, NULL, &e) < 0)
+		return; /* the claim stays: a sweep does it again */
+	(void)claim_release(&b->tree, b->id, &b->claim_fd, NULL);
+}
+
+int main(int argc, char **argv)
+{
+	struct opt_parser p = {OPT_TABLE(options), argc, argv, 1, NULL, false};
+	static struct box b = {
+		.signal_fd = -1,
+		.null_fd = -1,
+		.helper_fd = -1,
+		.next_session = 1,
+		.next_helper = 1,
+	};
+	const char *arg, *id = NULL;
+	struct err e = {0};
+	int row, r;
+
+	log_init("dsec-box");
+	while ((r = opt_next(&p, &row, &arg, &e)) != OPT_END) {
+		if (r == OPT_WORD && !id) {
+			id = arg;
+			continue;
+		}
+		if (r == 0 && row == OPT_HELP) {
+			opt_help(STDOUT_FILENO, USAGE, p.table);
+			return EXIT_OK;
+		}
+		break;
+	}
+	if (r != OPT_END || !id) {
+		log_error(USAGE);
+		return EXIT_USAGE_ERROR;
+	}
+	settle_in();
+	r = begin(&b, id, &e);
+	if (r == 0) {
+		exec_first(&b);
+		box_busy(&b);
+		r = loop_run(b.loop, &e);
+	}
+	if (r == 0)
+		bury(&b);
+	else
+		log_err(&e);
+	return r < 0 ? exit_of(&e) : EXIT_OK;
+}
