@@ -275,8 +275,7 @@ leak_list() {
 	tree_mounts | grep -v "^$DSEC_RUN/mnt/" | sed 's/^/mount /'
 	grep -hsF -e "$DSEC_RUN/" -e "$DSEC_TREE/" /proc/self/mountinfo |
 		grep ' - nsfs ' | sed 's/^/nsfs /'
-	tree_cgroups | grep "/$DSEC_CGROUP/" | grep -v '/self-check$' |
-		sed 's/^/cgroup /'
+	tree_cgroups | grep -E "/$DSEC_CGROUP/[a-z2-7]{20}" | sed 's/^/cgroup /'
 	for leak_pid in $leak_pids; do
 		echo "process $leak_pid $(tr '\0' ' ' \
 			<"/proc/$leak_pid/cmdline" 2>/dev/null)"

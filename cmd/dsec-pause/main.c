@@ -31,7 +31,7 @@ static const struct field fields[] = {
 	[ROW_FREEZE] = {{"freeze", NULL, 0, NULL, "pause by freezing: memory stays where it is"}, NULL, FIELD_NONE, 0, 0, NULL},
 	[ROW_RESUME] = {{"resume", NULL, 0, NULL, "let them run on"}, NULL, FIELD_NONE, 0, 0, NULL},
 	[ROW_STOP] = {{"stop", NULL, 0, NULL, "end them and remove what they hold"}, NULL, FIELD_NONE, 0, 0, NULL},
-	[ROW_JOBS] = {{"jobs", NULL, 'j', "N", "work on so many at once (512)"}, NULL, FIELD_NONE, 0, 0, NULL},
+	[ROW_JOBS] = {{"jobs", NULL, 'j', "COUNT", "work on so many at once (512)"}, NULL, FIELD_NONE, 0, 0, NULL},
 	[ROW_HELP] = {{"help", NULL, 'h', NULL, "this text"}, NULL, FIELD_NONE, 0, 0, NULL},
 	[ROW_VERSION] = {{"version", NULL, 0, NULL, "print the version"}, NULL, FIELD_NONE, 0, 0, NULL},
 	{{"grace", NULL, 'g', "TIME", "stop: from the first signal to the last (2s)"}, "grace_ms", FIELD_MS, 0, 3600000, NULL},

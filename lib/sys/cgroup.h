@@ -50,6 +50,7 @@ int cgroup_open(const char *parent, struct cgroup_root **ret_root,
 		struct err *e);
 void cgroup_close(struct cgroup_root *root);
 enum cgroup_mode cgroup_mode(const struct cgroup_root *root);
+bool cgroup_clone_into(const struct cgroup_root *root); /* it works here */
 const char *cgroup_mode_name(enum cgroup_mode mode); /* "v2", "hybrid", "v1" */
 
 /*

@@ -410,6 +410,11 @@ void cgroup_close(struct cgroup_root *root)
 	free(root);
 }
 
+bool cgroup_clone_into(const struct cgroup_root *root)
+{
+	return root->clone_into;
+}
+
 enum cgroup_mode cgroup_mode(const struct cgroup_root *root)
 {
 	return root->mode;
