@@ -64,17 +64,34 @@ static int sys(long r)
 	return r < 0 ? -errno : (int)r;
 }
 
-/* With MOUNT_ATTR_IDMAP the files of ${path} have the sandbox's ids. */
-static int map_over(struct stage *st, const char *path)
+/*
+ * With MOUNT_ATTR_IDMAP the files of DSEC_LIB have the sandbox's ids, and those
+ * of the pool, which is mounted below it: its copy is taken before the other
+ * one covers it.
+ */
+static int map_lib(struct stage *st)
 {
-	struct mount_copy m = {
-		.source = path,
+	struct mount_copy lib = {
+		.source = st->l->tree->lib,
 		.userns = st->userns,
 		.target_fd = AT_FDCWD,
-		.target = path,
+		.target = st->l->tree->lib,
 	};
+	struct mount_copy pool = lib;
+	int fd = -1, r = 0;
 
-	return mount_idmapped(&m);
+	if (st->pool[0]) {
+		pool.source = pool.target = st->pool;
+		fd = mount_copy_take(&pool);
+		if (!ok(st, "map the ids of the pool", fd))
+			return st->r;
+	}
+	if (!ok(st, STAGE_MAP_LIB, mount_idmapped(&lib)) ||
+	    (fd >= 0 && !ok(st, "mount the pool", mount_copy_put(&pool, fd))))
+		r = st->r;
+	if (fd >= 0)
+		close(fd);
+	return r;
 }
 
 /*
@@ -98,9 +115,7 @@ static int mount_root(struct stage *st)
 	if (!ok(st, "take the sandbox's uid", act_as_inner_root(st)) ||
 	    !ok(st, "private mounts",
 		mount_fs(NULL, "/", MS_REC | MS_PRIVATE, NULL)) ||
-	    !ok(st, STAGE_MAP_LIB, map_over(st, st->l->tree->lib)) ||
-	    (st->pool[0] &&
-	     !ok(st, "map the ids of the pool", map_over(st, st->pool))) ||
+	    map_lib(st) < 0 ||
 	    !ok(st, "mount the root (overlay)",
 		mount_fs("overlay", st->root, MS_NOSUID | MS_NODEV,
 			 st->overlay)) ||

@@ -43,12 +43,11 @@ int mount_bind_ro(const char *path)
 			  NULL);
 }
 
-int mount_idmapped(const struct mount_copy *m)
+int mount_copy_take(const struct mount_copy *m)
 {
 	unsigned rec = m->recursive ? AT_RECURSIVE : 0;
 	struct mount_attr attr = {.attr_set = m->attrs};
-	unsigned flags = MOVE_MOUNT_F_EMPTY_PATH;
-	int fd, r = 0;
+	int fd, r;
 
 	fd = (int)syscall(SYS_open_tree, AT_FDCWD, m->source,
 			  OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | rec);
@@ -60,13 +59,34 @@ int mount_idmapped(const struct mount_copy *m)
 	}
 	if (attr.attr_set &&
 	    syscall(SYS_mount_setattr, fd, "", AT_EMPTY_PATH | rec, &attr,
-		    sizeof(attr)) < 0)
+		    sizeof(attr)) < 0) {
 		r = -errno;
+		close(fd);
+		return r;
+	}
+	return fd;
+}
+
+int mount_copy_put(const struct mount_copy *m, int fd)
+{
+	unsigned flags = MOVE_MOUNT_F_EMPTY_PATH;
+
 	if (!*m->target)
 		flags |= MOVE_MOUNT_T_EMPTY_PATH;
-	if (r == 0 &&
-	    syscall(SYS_move_mount, fd, "", m->target_fd, m->target, flags) < 0)
-		r = -errno;
+	return syscall(SYS_move_mount, fd, "", m->target_fd, m->target, flags) <
+			       0
+		       ? -errno
+		       : 0;
+}
+
+int mount_idmapped(const struct mount_copy *m)
+{
+	int fd, r;
+
+	fd = mount_copy_take(m);
+	if (fd < 0)
+		return fd;
+	r = mount_copy_put(m, fd);
 	close(fd);
 	return r;
 }

@@ -37,6 +37,10 @@ struct mount_copy {
 };
 int mount_idmapped(const struct mount_copy *m);
 
+/* The same in two steps: the copy, an fd, and where it goes. */
+int mount_copy_take(const struct mount_copy *m);
+int mount_copy_put(const struct mount_copy *m, int fd);
+
 /*
  * mount_target(root, path): an O_PATH descriptor of ${path} (relative) below
  * the directory ${root}, through no link and no mount of somebody else, for a
