@@ -34,7 +34,8 @@
 struct flow {
 	int ours, theirs; /* theirs: the end that the command gets */
 	int user;	  /* raw: where it comes from or goes to; -1 record */
-	struct buf kept;  /* record: the first INLINE_MAX bytes */
+	struct buf kept;  /* record: the first INLINE_MAX bytes; of raw input:
+			     what was read and not yet written */
 	uint64_t bytes;
 };
 
@@ -83,6 +84,7 @@ static int make_pipe(struct flow *f, bool to_command, struct err *e)
 static int give_through(struct flow *f, int fd, struct err *e)
 {
 	struct stat st;
+	int r;
 
 	if (fstat(fd, &st) < 0)
 		return 0; /* closed: the sandbox's own /dev/null */
@@ -93,7 +95,12 @@ static int give_through(struct flow *f, int fd, struct err *e)
 		return f->theirs < 0 ? err_sys(e, errno, "dup") : 0;
 	}
 	f->user = fd;
-	return make_pipe(f, fd == STDIN_FILENO, e);
+	r = make_pipe(f, fd == STDIN_FILENO, e);
+	/* A command that does not read must not hold us up. */
+	if (r == 0 && fd == STDIN_FILENO &&
+	    fcntl(f->ours, F_SETFL, O_NONBLOCK) < 0)
+		r = err_sys(e, errno, "pipe");
+	return r;
 }
 
 /* A chunk from ${from} to ${to}: 1 more may come, 0 the end. */
@@ -108,6 +115,27 @@ static int pass(int from, int to)
 	if (n <= 0)
 		return 0;
 	return fd_write_all(to, chunk, (size_t)n, NULL) == 0;
+}
+
+/* Input: one read or one write, neither of which waits. */
+static int feed(struct flow *f)
+{
+	static char chunk[CHUNK];
+	ssize_t n;
+
+	if (f->kept.len == 0) {
+		n = read(f->user, chunk, sizeof(chunk));
+		if (n < 0 && (errno == EINTR || errno == EAGAIN))
+			return 1;
+		if (n <= 0)
+			return 0;
+		if (buf_add(&f->kept, chunk, (size_t)n) < 0)
+			return 0;
+	}
+	n = write(f->ours, f->kept.data, f->kept.len);
+	if (n > 0)
+		buf_drop(&f->kept, (size_t)n);
+	return n >= 0 || errno == EINTR || errno == EAGAIN;
 }
 
 static int keep(struct flow *f)
@@ -187,7 +215,7 @@ static void move_flows(struct shot *s, const struct pollfd *p)
 {
 	struct flow *f = s->flow;
 
-	if (p[0].revents && !pass(f[0].user, f[0].ours))
+	if (p[0].revents && !feed(&f[0]))
 		close_fd(&f[0].ours);
 	for (int i = 1; i < 3; i++) {
 		if (!p[i].revents)
@@ -198,13 +226,23 @@ static void move_flows(struct shot *s, const struct pollfd *p)
 	}
 }
 
+/* What the input waits for: bytes, or room for them. */
+static struct pollfd input(const struct flow *f)
+{
+	if (f->ours < 0)
+		return (struct pollfd){-1, 0, 0};
+	if (f->kept.len > 0)
+		return (struct pollfd){f->ours, POLLOUT, 0};
+	return (struct pollfd){f->user, POLLIN, 0};
+}
+
 static int watch(struct shot *s, struct err *e)
 {
 	struct flow *f = s->flow;
 
 	while (!s->done) {
 		struct pollfd p[5] = {
-			{f[0].ours >= 0 ? f[0].user : -1, POLLIN, 0},
+			input(&f[0]),
 			{f[1].ours, POLLIN, 0},
 			{f[2].ours, POLLIN, 0},
 			{s->sig, POLLIN, 0},
