@@ -11,8 +11,8 @@
 /* clang-format off */
 /* name, alias, letter, metavar, help | key, type, min, max, later */
 const struct field exec_fields[] = {
-	{{NULL}, "sandbox", FIELD_STR, 1, 64, NULL},
-	{{NULL}, "cancel", FIELD_ID, 0, 0, NULL},
+	{.key = "sandbox", .type = FIELD_STR, .min = 1, .max = 64},
+	{.key = "cancel", .type = FIELD_ID},
 	{{"op", NULL, 0, "OP", "the operation (exec)"}, "op", FIELD_STR, 1, 32, NULL},
 	{{"cmd", NULL, 0, "COMMAND", "a shell command, in place of -- ARGV"}, "command", FIELD_CMD, 0, 0, NULL},
 	{{"env", NULL, 'e', "K=V", "an environment variable; repeats"}, "env", FIELD_MAP, 0, 0, NULL},

@@ -78,8 +78,9 @@ static int remove_tree(int dirfd, const char *name, struct err *e)
 			err_sys(&first, errno, "'%s'", it.path);
 	}
 	if (r == 0 && first.r) {
-		*e = first;
-		return e->r;
+		if (e)
+			*e = first;
+		return first.r;
 	}
 	return r;
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <assert.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -119,6 +120,7 @@ static int set_path_b64(struct call *c, const struct arg_row *row,
 		r = json_get_bytes(obj, "path", &path, &len, e);
 	if (r < 0)
 		return r;
+	assert(path);
 	if (strlen(path) != len)
 		return bad_arg(v, "a NUL in a path", e);
 	return set_path(c, row, path, e);
