@@ -22,6 +22,8 @@
 #define PATIENCE 3
 /* How long output may be missing after the command's record came. */
 #define DRAIN_MS 5000
+/* How long a supervisor may take to pass a signal on. */
+#define SIGNAL_MS 5000
 
 enum { OUT, ERR, STREAMS };
 
@@ -37,11 +39,12 @@ struct raw {
 	uint64_t before[STREAMS]; /* bytes that neither file nor pipe brings */
 	char exec[65];
 	bool started;
-	unsigned stops;	   /* requests to stop that we passed on */
-	int pending;	   /* a signal that came before the command started */
-	bool detached;	   /* the user gave up on it */
-	json_t *rec;	   /* the command's record */
-	uint64_t drain_ms; /* the latest time to wait for output */
+	unsigned stops;	    /* requests to stop that we passed on */
+	int pending;	    /* a signal that came before the command started */
+	bool detached;	    /* the user gave up on it */
+	json_t *rec;	    /* the command's record */
+	uint64_t drain_ms;  /* the latest time to wait for output */
+	uint64_t signal_ms; /* and for the answer to a signal; 0: none is due */
 	uint64_t deadline_ms;
 };
 
@@ -60,6 +63,8 @@ static int send_op(struct raw *w, json_t *req, struct err *e)
 
 static int send_signal(struct raw *w, int sig, struct err *e)
 {
+	if (!w->signal_ms)
+		w->signal_ms = clock_ms() + SIGNAL_MS;
 	return send_op(w,
 		       json_pack("{s:s, s:s, s:s, s:s}", "id", "s", "op",
 				 "signal", "exec", w->exec, "signal",
@@ -185,8 +190,10 @@ static int on_final(struct raw *w, struct ctl_record *r, struct err *e)
 	int ret = 0;
 
 	/* The answer to a signal or a resize. */
-	if (!strcmp(json_str(r->rec, "id"), "s"))
+	if (!strcmp(json_str(r->rec, "id"), "s")) {
+		w->signal_ms = 0;
 		return 0;
+	}
 	ret = record_to_err(r->rec, e);
 	if (ret < 0)
 		return ret;
@@ -324,6 +331,8 @@ static int timeout_of(const struct raw *w)
 	uint64_t at = w->drain_ms ? w->drain_ms : w->deadline_ms;
 	uint64_t now;
 
+	if (!w->drain_ms && w->signal_ms && (!at || w->signal_ms < at))
+		at = w->signal_ms;
 	/* Whoever reads our output may take his time. */
 	if (!at || (w->rec && (stuck(&w->out[OUT]) || stuck(&w->out[ERR]))))
 		return -1;
@@ -336,6 +345,20 @@ static int timeout_of(const struct raw *w)
 static bool over(const struct raw *w)
 {
 	return w->detached || (w->rec && !flowing(w, OUT) && !flowing(w, ERR));
+}
+
+static int late(struct raw *w, struct err *e)
+{
+	if (!w->signal_ms || clock_ms() < w->signal_ms) {
+		if (w->started && !w->opts->attach)
+			send_signal(w, SIGKILL, NULL);
+		return err_set(e, -ETIMEDOUT, "deadline",
+			       "the command did not end in time");
+	}
+	err_set(e, -ETIMEDOUT, "supervisor_lost",
+		"the supervisor of sandbox %s does not answer", ctl_id(w->ctl));
+	e->infra = true;
+	return -ETIMEDOUT;
 }
 
 static int serve(struct raw *w, struct err *e)
@@ -351,8 +374,7 @@ static int serve(struct raw *w, struct err *e)
 		if (r == 0 && w->drain_ms)
 			return 0;
 		if (r == 0)
-			return err_set(e, -ETIMEDOUT, "deadline",
-				       "the command did not end in time");
+			return late(w, e);
 		if (r > 0) {
 			if (w->drain_ms)
 				w->drain_ms = clock_ms() + DRAIN_MS;
