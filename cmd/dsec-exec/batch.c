@@ -229,6 +229,14 @@ static int from_stdin(struct batch *b, struct err *e)
 				  .ops = &ops,
 				  .arg = b};
 
+	int r;
+
+	/* What is wrong with the flags is so for all of the lines. */
+	r = field_check(exec_fields, exec_fields_len, b->o->req, e);
+	if (r < 0) {
+		e->code = "usage";
+		return r;
+	}
 	return input_new(b->loop, &from, &b->input, e);
 }
 
