@@ -70,7 +70,7 @@ static const struct field resize_fields[] = {
 	F("cols", FIELD_INT, 1, 65535),
 };
 static const struct field session_fields[] = {
-	F("shell", FIELD_STR, 1, 4095),
+	F("shell", FIELD_STR, 1, 255),
 	F("env", FIELD_MAP, 0, 0),
 	F("cwd", FIELD_STR, 1, 4095),
 	F("user", FIELD_STR, 0, 256),

@@ -19,6 +19,7 @@
 #include "starter.h"
 
 #define KILL_WAIT_MS 1000
+#define READY_MS     10000	  /* for a shell to begin */
 #define NOISE_MAX    4096	  /* bytes of nonsense on the status pipe */
 #define IDLE_HIGH    (512 * 1024) /* output between commands: kept so far */
 #define IDLE_DROP    (256 * 1024)
@@ -40,6 +41,15 @@ static void close_at(int *fd)
 {
 	if (*fd >= 0)
 		fd_close(steal_fd(fd));
+}
+
+static void fail_opener(struct session *s)
+{
+	struct err e;
+
+	err_set(&e, -EINVAL, "bad_value",
+		"'shell': '%s' did not begin to read commands", s->shell);
+	ask_fail(s->opener, &e);
 }
 
 void session_free(struct session *s)
@@ -68,6 +78,8 @@ void session_free(struct session *s)
 	buf_done(&s->text);
 	while (s->closers)
 		ask_answer(s->closers, NULL);
+	if (s->opener)
+		fail_opener(s);
 	free(s);
 }
 
@@ -130,40 +142,35 @@ static void push_text(struct session *s)
 	buf_done(&s->text);
 }
 
-int session_quote(struct buf *b, const char *word)
-{
-	int r = buf_add(b, "'", 1);
-
-	for (const char *p = word; r == 0 && *p; p++)
-		r = *p == '\'' ? buf_add(b, "'\\''", 4) : buf_add(b, p, 1);
-	return r < 0 ? r : buf_add(b, "'", 1);
-}
+/* What a report of the shell's looks like when it is ready, and after. */
+#define REPORT "{ \\echo %" PRIu64 " $? >&3; } 2>/dev/null\n"
 
 /*
- * One command: what it sees as $? is how the one before ended; `command' keeps
- * a shell that would exit on a mistake in what it evaluates from doing so.
+ * One command.  What it sees as $? is how the one before ended; "command" keeps
+ * a shell that would exit on a mistake in what it evaluates from doing so.  One
+ * that would exit at an open quotation even so is shown the text in a subshell
+ * first, where that may be the matter.
  */
 static int script_of(struct session *s, const char *text)
 {
-	auto_buf struct buf arg = {0};
-	int r = 0;
+	auto_buf struct buf word = {0};
+	char before[24] = "";
+	int r = session_word(&word, text);
 
 	if (s->last > 0)
-		r = buf_addf(&s->text, "(exit %d)\n", s->last);
-	if (r == 0)
-		r = buf_add(&arg, text, strlen(text));
-	if (r == 0)
-		r = buf_add(&arg, "\n", 2);
-	if (r == 0)
-		r = buf_addf(&s->text, "\\command \\eval ");
-	if (r == 0)
-		r = session_quote(&s->text, arg.data);
-	if (r == 0)
+		snprintf(before, sizeof(before), "(exit %d)\n", s->last);
+	if (r == 0 && session_may_be_open(text))
 		r = buf_addf(&s->text,
-			     " </dev/null 3>&-\n"
-			     "{ \\echo %" PRIu64 " $? >&3; } 2>/dev/null\n",
-			     s->seq);
-	return r;
+			     "if (\\command \\eval 'dsec_try() {\n'%s'}') "
+			     "</dev/null 3>&-; then\n"
+			     "%s\\command \\eval %s </dev/null 3>&-\n"
+			     "else (exit 2); fi\n",
+			     word.data, before, word.data);
+	else if (r == 0)
+		r = buf_addf(&s->text,
+			     "%s\\command \\eval %s </dev/null 3>&-\n", before,
+			     word.data);
+	return r < 0 ? r : buf_addf(&s->text, REPORT, s->seq);
 }
 
 /* The first of the queue runs; the shell is idle. */
@@ -172,7 +179,7 @@ static void run_next(struct session *s)
 	struct exec *x = s->queue;
 	struct err e;
 
-	if (!x || s->current || s->ending)
+	if (!x || s->current || s->ending || !s->ready)
 		return;
 	s->queue = x->queued;
 	x->queued = NULL;
@@ -234,17 +241,29 @@ static void command_ended(struct session *s, int status)
 	exec_gone(x);
 }
 
+static void ready(struct session *s)
+{
+	s->ready = true;
+	loop_timer_set(s->box->loop, &s->late, 0);
+	if (s->opener)
+		ask_answer(s->opener, json_pack("{s:s, s:s}", "session",
+						s->name, "shell", s->shell));
+	run_next(s);
+}
+
 /* "SEQ STATUS" of the command that runs; anything else is noise. */
 static void take_status(struct session *s, char *line)
 {
 	unsigned long long seq;
 	int status, used = 0;
 
-	if (sscanf(line, "%20llu %3d%n", &seq, &status, &used) == 2 &&
-	    line[used] == '\0' && seq == s->seq && status >= 0 && status <= 255)
-		command_ended(s, status);
-	else
+	if (sscanf(line, "%20llu %3d%n", &seq, &status, &used) != 2 ||
+	    line[used] != '\0' || seq != s->seq || status < 0 || status > 255)
 		s->noise += strlen(line) + 1;
+	else if (!s->ready)
+		ready(s);
+	else
+		command_ended(s, status);
 }
 
 static void read_status(struct session *s)
@@ -441,12 +460,22 @@ int session_watch(struct session *s, struct err *e)
 	return r;
 }
 
+static void on_silent(struct loop *l, struct loop_timer *t)
+{
+	(void)l;
+	session_kill(t->arg, 0);
+}
+
 int session_greet(struct session *s)
 {
 	/* An interrupt is for what runs in it, not for the shell. */
-	int r = buf_addf(&s->text, "trap : INT\n");
+	int r = buf_addf(&s->text, "trap : INT\n" REPORT, s->seq);
 
-	if (r == 0)
-		push_text(s);
-	return r;
+	if (r < 0)
+		return r;
+	s->late.fn = on_silent;
+	s->late.arg = s;
+	loop_timer_set(s->box->loop, &s->late, clock_ms() + READY_MS);
+	push_text(s);
+	return 0;
 }

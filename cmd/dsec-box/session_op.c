@@ -101,17 +101,16 @@ static int start_shell(struct session *s, const json_t *req, const char *shell,
 }
 
 /* bash where there is one: it is what people know. */
-static int start_any(struct session *s, const json_t *req, const char **ret,
-		     struct err *e)
+static int start_any(struct session *s, const json_t *req, struct err *e)
 {
 	const char *shell = json_str(req, "shell");
 	int r;
 
-	*ret = *shell ? shell : "bash";
-	r = start_shell(s, req, *ret, e);
-	if (r < 0 && !*shell && e && !strcmp(e->code, "command_not_found")) {
-		*ret = "sh";
-		r = start_shell(s, req, *ret, e);
+	snprintf(s->shell, sizeof(s->shell), "%s", *shell ? shell : "bash");
+	r = start_shell(s, req, s->shell, e);
+	if (r < 0 && !*shell && !strcmp(e->code, "command_not_found")) {
+		strcpy(s->shell, "sh");
+		r = start_shell(s, req, s->shell, e);
 	}
 	return r;
 }
@@ -132,7 +131,6 @@ int session_open(struct ask *a, const json_t *req, struct err *e)
 {
 	struct box *b = a->box;
 	struct session *s;
-	const char *shell;
 	int r;
 
 	r = life_awake(b, e);
@@ -151,7 +149,7 @@ int session_open(struct ask *a, const json_t *req, struct err *e)
 	s->next = b->sessions;
 	b->sessions = s;
 	b->nsessions++;
-	r = start_any(s, req, &shell, e);
+	r = start_any(s, req, e);
 	if (r == 0)
 		r = session_watch(s, e);
 	if (r == 0 && session_greet(s) < 0)
@@ -161,8 +159,7 @@ int session_open(struct ask *a, const json_t *req, struct err *e)
 		return r;
 	}
 	life_quiet(b);
-	ask_answer(a,
-		   json_pack("{s:s, s:s}", "session", s->name, "shell", shell));
+	ask_wait(a, &s->opener);
 	return 1;
 }
 

@@ -23,7 +23,10 @@ struct session {
 	size_t noise;
 	size_t status_len;
 	char status_line[64];
+	struct ask *opener; /* a list of at most one */
 	struct ask *closers;
+	char shell[256];
+	bool ready;  /* it said so */
 	bool ending; /* the shell is gone: nothing begins any more */
 	bool dead;   /* and all is said: it goes with its last command */
 };
@@ -35,7 +38,20 @@ int session_watch(struct session *s, struct err *e);
 void session_watch_idle(struct session *s, bool on);
 int session_greet(struct session *s);
 
-/* session_quote(b, word): as one word of the shell. */
+/* quote.c */
+
+/* session_quote(b, word): add ${word} as one word of the shell. */
 int session_quote(struct buf *b, const char *word);
+
+/* session_word(b, text): the same for what is to be evaluated: a whole line,
+ * even if it ends in a backslash. */
+int session_word(struct buf *b, const char *text);
+
+/*
+ * session_may_be_open(text): may the shell come to the end of ${text} inside a
+ * quotation or a substitution?  Wrongly true costs a moment, wrongly false a
+ * shell that exits at it.
+ */
+bool session_may_be_open(const char *text);
 
 #endif
