@@ -107,6 +107,12 @@ $(B)/unit/%: $(B)/obj/tests/unit/%.o $(B)/libdsec.a
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(LDFLAGS) -pie -o $@ $< $(B)/libdsec.a $(TEST_LIBS) $(LIBS)
 
+# Fuzz targets with a main that replays files; tests/fuzz/run builds the others.
+FUZZ := $(patsubst tests/fuzz/fuzz_%.c,$(B)/fuzz/%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
+$(B)/fuzz/%: $(B)/obj/tests/fuzz/fuzz_%.o $(B)/obj/tests/fuzz/replay.o $(B)/libdsec.a
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(LDFLAGS) -pie -o $@ $^ $(LIBS)
+
 # Programs that system tests run inside a sandbox: static, no lib.
 HELPERS := $(patsubst tests/sys/%.c,$(B)/helpers/%,$(sort $(wildcard tests/sys/*.c)))
 $(B)/helpers/%: tests/sys/%.c
@@ -119,7 +125,7 @@ $(B)/bench/%: tests/bench/%.c
 	$(CC) -D_GNU_SOURCE -std=gnu17 -O2 -Wall -Wextra $(WERROR) \
 		$(if $(STATIC_OK),-static) -o $@ $< -lseccomp
 
-tests: all $(UNIT) $(HELPERS) $(BENCH)
+tests: all $(UNIT) $(HELPERS) $(BENCH) $(FUZZ)
 
 check: tests
 	BUILD=$(B) BIN=$(abspath $(BIN)) tests/run $(UNIT) \
