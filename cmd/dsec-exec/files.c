@@ -10,6 +10,7 @@
 #include "wire/record.h"
 
 #define INLINE_MAX (700 * 1024) /* of data in a record, before base64 */
+#define TEXT_MAX   (950 * 1024) /* of it as JSON text */
 
 /* An operation of the helper: its record, or -errno. */
 typedef int op_fn(struct file_call *c, json_t *rec, struct err *e);
@@ -123,7 +124,7 @@ static void take_stat(json_t *rec, const json_t *result)
 		take(rec, result, numbers[i], JSON_INTEGER);
 }
 
-/* Control characters take six bytes each; base64 is shorter then. */
+/* Control characters take six bytes each: too many of them go as base64. */
 static int set_data(json_t *rec, const char *data, size_t len, struct err *e)
 {
 	size_t written = 0;
@@ -134,8 +135,8 @@ static int set_data(json_t *rec, const char *data, size_t len, struct err *e)
 
 		written += ch < 0x20 ? 6 : ch == '"' || ch == '\\' ? 2 : 1;
 	}
-	r = written > len / 3 * 4 ? json_set_b64(rec, "data", data, len)
-				  : json_set_bytes(rec, "data", data, len);
+	r = written > TEXT_MAX ? json_set_b64(rec, "data", data, len)
+			       : json_set_bytes(rec, "data", data, len);
 	return r < 0 ? err_sys(e, ENOMEM, "record") : 0;
 }
 

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -82,6 +83,8 @@ int remote_start(struct remote *rm, struct file_call *c, json_t *args,
 	*rm = (struct remote){.c = c, .h = {-1, -1, -1}};
 	if (!args)
 		return err_sys(e, ENOMEM, "request");
+	/* A helper that gives up closes its input and says why elsewhere. */
+	signal(SIGPIPE, SIG_IGN);
 	r = helper_start(c, args, json_string_value(user), &rm->h, e);
 	json_decref(args);
 	if (r < 0)
