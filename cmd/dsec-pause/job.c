@@ -50,6 +50,20 @@ static bool is_envelope(const char *key)
 	return false;
 }
 
+/* A record of the supervisor's need not say whose fault the end was. */
+static void add_infra(json_t *rec)
+{
+	const char *outcome = json_str(rec, "outcome");
+
+	if (!*outcome || json_object_get(rec, "infra"))
+		return;
+	for (size_t i = 0; i < exit_outcomes_len; i++)
+		if (!strcmp(outcome, exit_outcomes[i].outcome))
+			json_object_set_new(rec, "infra",
+					    json_boolean(
+						    exit_outcomes[i].infra));
+}
+
 void job_done(struct job *j, const json_t *from)
 {
 	json_t *rec = record_ok(j->req);
@@ -62,6 +76,7 @@ void job_done(struct job *j, const json_t *from)
 	json_object_foreach(all, key, v)
 		if (rec && !is_envelope(key))
 			json_object_set(rec, key, v);
+	add_infra(rec);
 	app_answer(j->app, rec);
 	job_free(j);
 }

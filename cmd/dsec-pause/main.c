@@ -208,6 +208,7 @@ static void walk_end(struct app *app, const struct err *why)
 	select_close(w->at);
 	json_decref(w->req);
 	*w = (struct walk){0};
+	app_pump(app); /* what waited for it */
 }
 
 static void walk_on(struct app *app)
@@ -263,8 +264,8 @@ static void on_pump(struct loop *l, struct loop_timer *t)
 	struct app *app = t->arg;
 	struct job *j, *next;
 
-	walk_on(app);
 	words_on(app);
+	walk_on(app);
 	for (j = app->jobs; j; j = next) {
 		next = j->next;
 		if (!j->started && !waits(app, j))

@@ -22,17 +22,30 @@ static const char *const from_state[] = {
 	"generation", "since_ms", "supervisor_pid", "init_pid",
 };
 
-static int copy_keys(json_t *to, const json_t *from, const char *const *keys,
-		     size_t n)
+static int copy_missing(json_t *to, const json_t *from, const char *const *keys,
+			size_t n)
 {
 	json_t *v;
 
 	for (size_t i = 0; i < n; i++) {
 		v = json_object_get(from, keys[i]);
-		if (v && json_object_set(to, keys[i], v) < 0)
+		if (v && !json_object_get(to, keys[i]) &&
+		    json_object_set(to, keys[i], v) < 0)
 			return -ENOMEM;
 	}
 	return 0;
+}
+
+static void copy_keys(json_t *to, const json_t *from, const char *const *keys,
+		      size_t n)
+{
+	json_t *v;
+
+	for (size_t i = 0; i < n; i++) {
+		v = json_object_get(from, keys[i]);
+		if (v)
+			json_object_set(to, keys[i], v);
+	}
 }
 
 static void set_lost(json_t *rec)
@@ -66,17 +79,6 @@ static void add_state(const struct app *app, const char *id, json_t *rec)
 							: "running"));
 }
 
-static void add_spec(const struct app *app, const char *id, json_t *rec)
-{
-	json_t *spec = NULL;
-	char path[PATH_MAX];
-
-	if (tree_path(path, NULL, "%s/sb/%s/spec.json", app->tree.lib, id) ==
-		    0 &&
-	    json_read_file(AT_FDCWD, path, &spec, NULL) == 0)
-		json_object_set_new(rec, "spec", spec);
-}
-
 /* What only its supervisor knows. */
 static void add_stats(const struct app *app, const char *id, json_t *rec)
 {
@@ -101,17 +103,34 @@ static void add_stats(const struct app *app, const char *id, json_t *rec)
 			json_object_set(rec, key, v);
 }
 
+/* Its spec is the truth about it; the claim is there a little earlier. */
+static json_t *base_of(const struct app *app, const char *id,
+		       const json_t *claim)
+{
+	json_t *rec = NULL;
+	char path[PATH_MAX];
+
+	if (tree_path(path, NULL, "%s/sb/%s/spec.json", app->tree.lib, id) <
+		    0 ||
+	    json_read_file(AT_FDCWD, path, &rec, NULL) < 0)
+		rec = json_object();
+	if (!rec || json_object_set_new(rec, "sandbox", json_string(id)) < 0 ||
+	    copy_missing(rec, claim, from_claim, array_len(from_claim)) < 0) {
+		json_decref(rec);
+		return NULL;
+	}
+	return rec;
+}
+
 int ps_live(const struct app *app, const char *id, const json_t *claim,
 	    bool stats, json_t **ret_rec, struct err *e)
 {
-	auto_json json_t *rec = json_pack("{s:s}", "sandbox", id);
+	auto_json json_t *rec = base_of(app, id, claim);
 	enum select_life life;
 
-	if (!rec ||
-	    copy_keys(rec, claim, from_claim, array_len(from_claim)) < 0)
+	if (!rec)
 		return err_sys(e, ENOMEM, "sandbox %s", id);
 	add_state(app, id, rec);
-	add_spec(app, id, rec);
 	/* Last: what was read above is no older than this. */
 	life = select_life(&app->tree, id, NULL);
 	if (life == SELECT_GONE)
@@ -128,18 +147,17 @@ int ps_live(const struct app *app, const char *id, const json_t *claim,
 int ps_dead(const struct app *app, const char *id, json_t **ret_rec,
 	    struct err *e)
 {
-	auto_json json_t *dead = NULL;
-	json_t *spec;
+	auto_json json_t *dead = NULL, *spec = NULL;
 	int r;
 
 	r = ctl_dead(&app->tree, id, &dead, e);
 	if (r < 0)
 		return r;
 	json_object_set_new(dead, "state", json_string("stopped"));
-	spec = json_object_get(dead, "spec");
-	for (size_t i = 0; i < array_len(from_claim); i++)
-		if (!json_object_get(dead, from_claim[i]))
-			copy_keys(dead, spec, &from_claim[i], 1);
+	spec = json_incref(json_object_get(dead, "spec"));
+	json_object_del(dead, "spec");
+	if (spec && json_object_update_missing(dead, spec) < 0)
+		return err_sys(e, ENOMEM, "sandbox %s", id);
 	*ret_rec = steal_ptr(dead);
 	return 0;
 }

@@ -115,9 +115,13 @@ static void changed(struct tracked *t, const json_t *rec)
 {
 	static const char *const keys[] = {"state", "level", "since_ms",
 					   "generation"};
+	static const char *const first[] = {
+		"name",	    "kind",	  "image",	"task",
+		"project",  "labels",	  "state",	"level",
+		"since_ms", "generation", "created_ms", "supervisor_pid",
+	};
 	const char *state = json_str(rec, "state");
 	int64_t since_ms = json_int(rec, "since_ms", 0);
-	json_t *all;
 
 	if (t->announced && !strcmp(state, t->state) && since_ms == t->since_ms)
 		return;
@@ -129,9 +133,7 @@ static void changed(struct tracked *t, const json_t *rec)
 		event(t, "state", subset(rec, keys, array_len(keys)));
 		return;
 	}
-	all = json_copy((json_t *)(uintptr_t)rec);
-	json_object_del(all, "spec");
-	event(t, "created", all);
+	event(t, "created", subset(rec, first, array_len(first)));
 	t->announced = true;
 }
 

@@ -82,8 +82,7 @@ dead dddddddddddddddddddd oom '{"name":"old","project":"root/x"}'
 run dsec-ps dddddddddddddddddddd
 json_is "$out" '{"id":1,"sandbox":"dddddddddddddddddddd","ok":true,
 	"state":"stopped","outcome":"oom","infra":false,"ended_ms":5,
-	"name":"old","project":"root/x",
-	"spec":{"name":"old","project":"root/x"}}' "one that ended, from its record"
+	"name":"old","project":"root/x"}' "one that ended, from its record"
 run dsec-ps --all --project root/x
 is "$(printf '%s\n' "$out" | jq -r .sandbox | sort | tr '\n' ,)" \
 	"$a,dddddddddddddddddddd," "--all adds those that ended"
