@@ -28,7 +28,7 @@ int op_check(json_t *req, struct err *e);
 void op_fit(json_t *req, json_t *defaults);
 
 /* op_request(req, ret, e): the request for the supervisor: what is ours to do
- * (deadline_ms, detach, inline_kb, in) is left out. */
+ * (deadline_ms, inline_kb, in) is left out. */
 int op_request(json_t *req, json_t **ret, struct err *e);
 
 /*

@@ -89,7 +89,7 @@ const size_t exec_fields_len = array_len(exec_fields);
 
 static const char general[] = " sandbox op id key deadline_ms in ";
 /* What of a request is not the supervisor's business. */
-static const char ours[] = " sandbox id deadline_ms in detach inline_kb ";
+static const char ours[] = " sandbox id deadline_ms in inline_kb ";
 
 static bool has_word(const char *list, const char *word)
 {

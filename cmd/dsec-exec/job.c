@@ -93,34 +93,6 @@ static json_t *answer(struct job *j, json_t *from, struct err *e)
 	return NULL;
 }
 
-static void on_final(struct job *j, json_t *from)
-{
-	struct err e = {0};
-	json_t *rec;
-	int r;
-
-	if (record_to_err(from, &e) < 0) {
-		lose(j, &e);
-		return;
-	}
-	if (j->ending) {
-		fail(j, &j->why);
-		return;
-	}
-	rec = answer(j, from, &e);
-	r = rec ? 0 : -ENOMEM;
-	if (r == 0 && (is_op(j, "exec") || is_op(j, "attach")))
-		r = result_add_output(j->tree, ctl_id(j->ctl), j->req, rec, &e);
-	else if (r == 0 && is_op(j, "output"))
-		r = result_output(j->tree, ctl_id(j->ctl), j->req, rec, &e);
-	if (r < 0) {
-		json_decref(rec);
-		fail(j, &e);
-		return;
-	}
-	finish(j, rec);
-}
-
 static void tell_started(struct job *j)
 {
 	json_t *rec = NULL;
@@ -141,9 +113,66 @@ static int on_started(struct job *j, const json_t *rec, struct err *e)
 	snprintf(j->exec, sizeof(j->exec), "%s", json_str(rec, "exec"));
 	if (j->ending)
 		return kill_command(j, e);
-	if (!json_flag(j->req, "detach"))
-		tell_started(j);
+	tell_started(j);
 	return 0;
+}
+
+static bool is_detached_start(const struct job *j, const json_t *rec)
+{
+	return is_op(j, "exec") && !*j->exec && !json_flag(j->req, "detach") &&
+	       !json_object_get(rec, "outcome");
+}
+
+/* It was started without us, because its input comes by other requests. */
+static int follow(struct job *j, const json_t *rec, struct err *e)
+{
+	auto_json json_t *req = NULL;
+	int r;
+
+	r = on_started(j, rec, e);
+	if (r == 0)
+		r = json_pack_or(&req, e, "{s:s, s:s}", "op", "wait", "exec",
+				 j->exec);
+	if (r == 0)
+		r = ctl_send(j->ctl, req, NULL, 0, e);
+	return r == 0 ? watch(j, e) : r;
+}
+
+/* 1: the job is over. */
+static int on_final(struct job *j, json_t *from)
+{
+	struct err e = {0};
+	json_t *rec;
+	int r;
+
+	if (record_to_err(from, &e) < 0) {
+		lose(j, &e);
+		return 1;
+	}
+	if (j->ending && json_object_get(from, "outcome")) {
+		fail(j, &j->why);
+		return 1;
+	}
+	if (is_detached_start(j, from)) {
+		if (follow(j, from, &e) == 0)
+			return 0;
+		lose(j, &e);
+		return 1;
+	}
+	rec = answer(j, from, &e);
+	r = rec ? 0 : -ENOMEM;
+	if (r == 0 && json_object_get(rec, "outcome") &&
+	    (is_op(j, "exec") || is_op(j, "attach")))
+		r = result_add_output(j->tree, ctl_id(j->ctl), j->req, rec, &e);
+	else if (r == 0 && is_op(j, "output"))
+		r = result_output(j->tree, ctl_id(j->ctl), j->req, rec, &e);
+	if (r < 0) {
+		json_decref(rec);
+		fail(j, &e);
+		return 1;
+	}
+	finish(j, rec);
+	return 1;
 }
 
 /* 1: the job is over (and may be gone). */
@@ -152,17 +181,11 @@ static int on_record(struct job *j, struct ctl_record *r, struct err *e)
 	if (r->final) {
 		if (!strcmp(json_str(r->rec, "id"), "kill"))
 			return 0;
-		on_final(j, r->rec);
-		return 1;
+		return on_final(j, r->rec);
 	}
 	if (strcmp(json_str(r->rec, "event"), "started"))
 		return 0;
-	if (on_started(j, r->rec, e) < 0)
-		return -1;
-	if (!json_flag(j->req, "detach") || j->ending)
-		return 0;
-	finish(j, answer(j, NULL, e));
-	return 1;
+	return on_started(j, r->rec, e);
 }
 
 static void on_ctl(struct loop *l, struct loop_source *s, uint32_t events)
@@ -215,6 +238,9 @@ static int send_request(struct job *j, struct err *e)
 		return r;
 	if (is_op(j, "wait"))
 		json_object_del(line, "timeout_ms");
+	/* Its input comes by other requests: the supervisor holds it. */
+	if (!strcmp(json_str(j->req, "stdin"), "pipe"))
+		json_object_set_new(line, "detach", json_true());
 	r = ctl_send(j->ctl, line, NULL, 0, e);
 	return r < 0 ? r : watch(j, e);
 }

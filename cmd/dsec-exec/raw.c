@@ -481,11 +481,8 @@ static int send_request(struct raw *w, json_t *req, struct err *e)
 		return r;
 	json_object_set_new(line, "attach",
 			    json_pack("[s, s]", names[OUT], names[ERR]));
-	if (w->opts->interactive && !w->opts->attach) {
+	if (w->opts->interactive && !w->opts->attach)
 		json_object_set_new(line, "stdin", json_string("pipe"));
-		json_array_append_new(json_object_get(line, "attach"),
-				      json_string("stdin"));
-	}
 	if (w->term.wanted)
 		terminal_describe(&w->term, line);
 	return ctl_send(w->ctl, line, NULL, 0, e);
