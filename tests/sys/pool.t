@@ -1,0 +1,74 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Disk limits: refused without a pool, enforced with one, and the pool that
+# dsec-doctor makes goes without a trace.
+# shellcheck source=tests/tap.sh
+. "$(dirname "$0")/../tap.sh"
+need_root
+need_tools jq
+tree_new
+
+run dsec-run --disk 32M --detach -- true
+is "$status $(field "$out" .error.code)" "69 unsupported" \
+	"a disk limit without a pool is refused"
+like "$out" 'dsec-doctor --fix --pool-size' "and the way out is told"
+run dsec-doctor --leaks
+is "$status" 0 "nothing is left of it"
+
+command -v mkfs.btrfs >/dev/null 2>&1 || {
+	skip "a pool" "needs mkfs.btrfs"
+	done_testing
+}
+run dsec-doctor --fix --only pool --pool-size 100G0
+is "$status" 64 "a size that is none"
+run dsec-doctor --fix --json --only node --only pool --pool-size 1
+like "$(field "$out" '.findings[].why')" 'at least' "a pool that is too small"
+run dsec-doctor --fix --json --only node --only pool --pool-size 300M
+if [ "$(field "$out" .features.pool)" != btrfs ]; then
+	diag "$out"
+	skip "a pool" "btrfs cannot be mounted from a file here"
+	done_testing
+fi
+like "$(field "$out" '.fixed|join(",")')" 'pool.img.*mounted.*quota' \
+	"--fix makes a pool and says so"
+like "$(field "$out" .features.pool_quota)" '^(squota|qgroup)$' "with quota"
+run dsec-doctor --fix --json --only pool --pool-size 300M
+is "$(field "$out" '.fixed')" null "once only"
+
+dsec-run --detach -- true >"$T/warm"
+run timeout 20 dsec-pause --stop "$(jq -r .sandbox "$T/warm")"
+leak_start
+s=$(echo '{"name":"small","disk_limit_mb":32}' | dsec-run | tee "$T/rec" |
+	jq -r .sandbox)
+is "$(jq -r .pool "$T/rec")" btrfs "the launch says which pool"
+[ -d "$DSEC_LIB/pool/$s/upper" ]
+ok $? "the layer is there"
+run timeout 60 dsec-exec small -- dd if=/dev/zero of=/root/big bs=1M count=16
+is "$status" 0 "half of the limit fits"
+run timeout 60 dsec-exec small -- \
+	sh -c 'dd if=/dev/zero of=/root/more bs=1M count=64 && sync'
+isnt "$status" 0 "twice the limit does not"
+like "$err" 'Disk quota exceeded|No space' "and is told as such"
+run timeout 20 dsec-exec small -- sh -c 'rm /root/more; echo free'
+is "$out" free "removing makes room"
+run timeout 20 dsec-pause --stop small
+is "$(field "$out" .outcome)" killed "it stops"
+# shellcheck disable=SC2317 # by wait_for
+layer_gone() {
+	[ ! -e "$DSEC_LIB/pool/$s" ]
+}
+wait_for 10 layer_gone
+ok $? "its subvolume goes"
+leak_check "a sandbox on a pool leaves nothing"
+run dsec-doctor --leaks
+json_is "$out" '{"ok":true,"leaks":0}' "no leaks"
+
+# A pool that was unmounted comes back by --fix alone.
+umount "$DSEC_LIB/pool"
+run dsec-doctor --json --only pool
+is "$(field "$out" '.findings[].fix')" "dsec-doctor --fix" \
+	"an unmounted pool is seen"
+run dsec-doctor --fix --json --only pool
+is "$(field "$out" .features.pool)" btrfs "and mounted again"
+
+done_testing
