@@ -376,6 +376,7 @@ static bool reaped(struct box *b)
 static void on_init(struct loop *l, struct loop_source *s, uint32_t events)
 {
 	struct box *b = s->arg;
+	uint64_t oom_seen = b->oom_seen;
 	struct cgroup_stats st;
 
 	(void)events;
@@ -387,7 +388,7 @@ static void on_init(struct loop *l, struct loop_source *s, uint32_t events)
 		b->paused_total += clock_ms() - b->paused_at;
 	if (!b->outcome) {
 		box_stats(b, &st);
-		b->outcome = st.oom_kills > b->oom_seen ? "oom" : "died";
+		b->outcome = st.oom_kills > oom_seen ? "oom" : "died";
 	}
 	over(b);
 }

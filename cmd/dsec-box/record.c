@@ -73,6 +73,9 @@ static void put_end(const struct exec *x, json_t *rec)
 	if (kills > 0) {
 		auto_json json_t *spec = NULL;
 
+		/* They are told now: a later death of pid 1 is not theirs. */
+		x->box->oom_seen = stats.oom_kills;
+
 		box_spec(x->box, &spec, NULL);
 		json_object_set_new(
 			rec, "oom",
