@@ -21,8 +21,8 @@
 /* File operations: our own helper, run inside as the user. */
 
 /*
- * The helper as a file that nobody can change, opened for reading alone: inside
- * it can be looked at by /proc/self/exe, and that is all.
+ * The helper as a file that nobody can change, nor read without being root out
+ * here: that keeps the kernel from letting the sandbox trace what runs it.
  */
 static int seal(struct box *b, struct err *e)
 {
@@ -50,7 +50,7 @@ static int seal(struct box *b, struct err *e)
 				       path);
 		left -= n;
 	}
-	if (fchmod(mem, 0555) < 0 || fcntl(mem, F_ADD_SEALS, SEALS) < 0)
+	if (fchmod(mem, 0111) < 0 || fcntl(mem, F_ADD_SEALS, SEALS) < 0)
 		return err_sys(e, errno, "seal '%s'", path);
 	snprintf(self, sizeof(self), "/proc/self/fd/%d", mem);
 	b->helper_fd = open(self, O_RDONLY | O_CLOEXEC);

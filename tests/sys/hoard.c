@@ -2,7 +2,7 @@
 /*
  * What runs out: group 14 of the escape list.
  *
- *	hoard take        all there is of each, say how much, hold it until EOF
+ *	hoard take        all there is of each, say how much, hold it
  *	hoard share       a little of each: "ok", or what was had of it
  */
 #include <mqueue.h>
@@ -161,8 +161,8 @@ static const struct {
 	const char *dir;
 	long share; /* what a neighbour must still get */
 } goods[] = {
-	{"inodes of /dev/shm", take_inodes, "/dev/shm", 10},
 	{"space of /dev/shm", take_disk, "/dev/shm", 1},
+	{"inodes of /dev/shm", take_inodes, "/dev/shm", 10},
 	{"inodes of /tmp", take_inodes, "/tmp", 10},
 	{"space of /tmp", take_disk, "/tmp", 1},
 	{"shared memory", take_shm, NULL, 8},
@@ -174,7 +174,7 @@ static const struct {
 	{"pipes", take_pipes, NULL, 8}, /* last: takes the descriptors */
 };
 
-static int take(void)
+static void take(void)
 {
 	char text[64];
 	struct rlimit lim;
@@ -189,9 +189,8 @@ static int take(void)
 		say(14, goods[i].name, text);
 	}
 	say(14, "hoard", "held");
-	while (read(0, text, 1) > 0)
-		;
-	return 0;
+	for (;;)
+		pause();
 }
 
 static int share(void)
@@ -210,5 +209,7 @@ static int share(void)
 
 int main(int argc, char **argv)
 {
-	return argc > 1 && !strcmp(argv[1], "take") ? take() : share();
+	if (argc > 1 && !strcmp(argv[1], "take"))
+		take();
+	return share();
 }

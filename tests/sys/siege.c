@@ -5,7 +5,7 @@
  * list, as far as they are tried from inside; lines as in attempt.h.
  *
  *	siege inside      single attempts
- *	siege bomb        fork until refused, say "bomb N", hold until EOF
+ *	siege bomb        fork until refused, say "bomb N", wait for the end
  *	siege hunt N      for N seconds trace and read every process that comes
  *	siege reach W...  unix:PATH abstract:NAME tcp:ADDRESS:PORT vsock:PORT
  *	siege whoami      euid and capabilities, for copies with setuid or file
@@ -410,15 +410,7 @@ static void group_18(void)
 /* --- 11: the bomb and the hunt ---------------------------------------------
  */
 
-static void hold(void)
-{
-	char c;
-
-	while (read(0, &c, 1) > 0)
-		;
-}
-
-static int bomb(void)
+static void bomb(void)
 {
 	char n_text[32];
 	int n = 0;
@@ -433,9 +425,8 @@ static int bomb(void)
 	}
 	snprintf(n_text, sizeof(n_text), "%d %s", n, strerrorname_np(errno));
 	say(11, "bomb", n_text);
-	hold();
-	kill(0, SIGKILL);
-	return 0;
+	for (;;)
+		pause();
 }
 
 struct prey {
@@ -601,7 +592,7 @@ int main(int argc, char **argv)
 	if (!strcmp(what, "whoami"))
 		return whoami();
 	if (!strcmp(what, "bomb"))
-		return bomb();
+		bomb();
 	if (!strcmp(what, "hunt") && argc > 2)
 		return hunt(atoi(argv[2]));
 	if (!strcmp(what, "reach")) {
