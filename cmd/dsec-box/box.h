@@ -71,7 +71,7 @@ struct box {
 	uint64_t oom_seen;     /* kills by the memory limit, so far */
 	struct ask *stop_asks, *watchers;
 	struct loop_timer idle_timer, absolute_timer, paused_timer;
-	struct loop_timer grace_timer, poll_timer, trim_timer;
+	struct loop_timer grace_timer, poll_timer, trim_timer, reexec_timer;
 	uint64_t grace_end; /* clock_ms(): SIGKILL no later than this */
 
 	struct exec *execs; /* running or being finished */

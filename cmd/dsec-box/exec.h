@@ -109,6 +109,9 @@ int exec_attach(struct exec *x, struct ask *a, const json_t *req,
 /* exec_streams(x, out, err, e): record from those pipes (borrowed). */
 int exec_streams(struct exec *x, const int src[2], struct err *e);
 
+/* exec_restream(x, src, e): the same after a re-exec, of what has not ended. */
+int exec_restream(struct exec *x, const int src[2], struct err *e);
+
 /* exec_find(b, name): a running one, or NULL. */
 struct exec *exec_find(struct box *b, const char *name);
 
@@ -134,6 +137,12 @@ void exec_awaited(struct exec *x);
 
 /* exec_gone(x): its main process ended, x->report says how. */
 void exec_gone(struct exec *x);
+
+/* exec_finish(x): it is gone: sweep, empty its pipes, and be done with it. */
+void exec_finish(struct exec *x);
+
+/* exec_on_kill(l, t): the grace of ${t}->arg, a struct exec, is over. */
+void exec_on_kill(struct loop *l, struct loop_timer *t);
 
 /* exec_settled(x): when it is gone and its streams ended, it is done with. */
 void exec_settled(struct exec *x);

@@ -139,7 +139,7 @@ static void on_tty_late(struct loop *l, struct loop_timer *t)
 	empty_streams(x);
 }
 
-static void finish(struct exec *x)
+void exec_finish(struct exec *x)
 {
 	struct box *b = x->box;
 
@@ -171,7 +171,7 @@ static void on_grace(struct loop *l, struct loop_timer *t)
 	struct exec *x = t->arg;
 
 	if (leaf_empty(x) || !x->kill_at)
-		finish(x);
+		exec_finish(x);
 	else
 		loop_timer_set(l, t, clock_ms() + POLL_MS);
 }
@@ -194,7 +194,7 @@ void exec_gone(struct exec *x)
 		loop_timer_set(b->loop, &x->late, clock_ms() + POLL_MS);
 		return;
 	}
-	finish(x);
+	exec_finish(x);
 }
 
 /* Dead, and pid 1 does not say how.  While all is frozen it cannot. */
@@ -264,7 +264,7 @@ void exec_reports(struct box *b)
 	}
 }
 
-static void on_kill(struct loop *l, struct loop_timer *t)
+void exec_on_kill(struct loop *l, struct loop_timer *t)
 {
 	struct exec *x = t->arg;
 	struct cgroup_root *cgroups;
@@ -292,10 +292,8 @@ void exec_kill(struct exec *x, const char *cause, unsigned grace_ms)
 			session_kill(x->session, grace_ms);
 		return;
 	}
-	x->kill.fn = on_kill;
-	x->kill.arg = x;
 	if (grace_ms == 0) {
-		on_kill(b->loop, &x->kill);
+		exec_on_kill(b->loop, &x->kill);
 		return;
 	}
 	if (box_cgroups(b, &cgroups, NULL) == 0) {

@@ -49,6 +49,15 @@ static bool others(struct stream *s, uint64_t reader)
 	return false;
 }
 
+static void on_timeout(struct loop *l, struct loop_timer *t)
+{
+	struct exec *x = t->arg;
+
+	(void)l;
+	x->timeout_at = 0;
+	exec_kill(x, "timeout", x->grace_ms);
+}
+
 struct exec *exec_new(struct box *b, enum exec_kind kind, struct err *e)
 {
 	struct exec *x;
@@ -74,6 +83,9 @@ struct exec *exec_new(struct box *b, enum exec_kind kind, struct err *e)
 	x->stdin_fd = x->stdin_ref = -1;
 	x->step = -1;
 	x->grace_ms = GRACE_MS;
+	x->timeout.fn = on_timeout;
+	x->kill.fn = exec_on_kill;
+	x->timeout.arg = x->kill.arg = x;
 	for (int i = 0; i < 2; i++)
 		stream_init(&x->out[i], b->loop, on_stream_end, others, x);
 	x->next = b->execs;
@@ -82,26 +94,31 @@ struct exec *exec_new(struct box *b, enum exec_kind kind, struct err *e)
 	return x;
 }
 
-int exec_streams(struct exec *x, const int src[2], struct err *e)
+int exec_restream(struct exec *x, const int src[2], struct err *e)
 {
 	int r = box_null(x->box, e);
 
 	for (int i = 0; r == 0 && i < 2; i++) {
 		struct recorder *rec = &x->out[i].rec;
 
-		if (src[i] < 0) {
-			x->out[i].ended = true;
-			continue;
-		}
-		x->has_out[i] = true;
 		rec->src = src[i];
 		rec->dirfd = x->box->out_fd;
 		rec->null_fd = x->box->null_fd;
 		snprintf(rec->name, sizeof(rec->name), "%s.%s", x->name,
 			 stream_names[i]);
-		r = stream_start(&x->out[i], e);
+		if (!x->out[i].ended)
+			r = stream_start(&x->out[i], e);
 	}
 	return r;
+}
+
+int exec_streams(struct exec *x, const int src[2], struct err *e)
+{
+	for (int i = 0; i < 2; i++) {
+		x->has_out[i] = src[i] >= 0;
+		x->out[i].ended = src[i] < 0;
+	}
+	return exec_restream(x, src, e);
 }
 
 int exec_options(struct exec *x, const json_t *req, struct err *e)
@@ -120,21 +137,10 @@ int exec_options(struct exec *x, const json_t *req, struct err *e)
 	return x->key ? 0 : err_sys(e, ENOMEM, "command");
 }
 
-static void on_timeout(struct loop *l, struct loop_timer *t)
-{
-	struct exec *x = t->arg;
-
-	(void)l;
-	x->timeout_at = 0;
-	exec_kill(x, "timeout", x->grace_ms);
-}
-
 void exec_armed(struct exec *x)
 {
 	x->started_ms = clock_wall_ms();
 	x->started_at = box_now(x->box);
-	x->timeout.fn = on_timeout;
-	x->timeout.arg = x;
 	if (!x->timeout_at)
 		return;
 	x->timeout_at += x->started_at;

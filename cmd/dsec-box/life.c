@@ -15,6 +15,7 @@
 #include "life.h"
 #include "record.h"
 #include "session.h"
+#include "wire/exit.h"
 
 #define FREEZE_MS     2000
 #define THAW_MS	      5000
@@ -33,6 +34,14 @@ const char *life_state_name(enum box_state state)
 	};
 
 	return names[state];
+}
+
+const char *life_outcome(const char *word)
+{
+	for (size_t i = 0; i < exit_outcomes_len; i++)
+		if (!strcmp(exit_outcomes[i].outcome, word))
+			return exit_outcomes[i].outcome;
+	return "killed";
 }
 
 static json_t *state_record(const struct box *b)

@@ -16,7 +16,7 @@
 /* life_start(b, e): it runs; timers, state.json, pid 1 watched. */
 int life_start(struct box *b, struct err *e);
 
-/* life_resume_reexec(b, e): the same for one that ran before. */
+/* life_again(b, e): the same after a re-exec: the state is as it was. */
 int life_again(struct box *b, struct err *e);
 
 /* life_awake(b, e): running, resumed if it was paused; or "stopped". */
@@ -36,6 +36,9 @@ int life_inspect(struct ask *a, const json_t *req, struct err *e);
 void life_end(struct box *b, const char *outcome, unsigned grace_ms);
 
 const char *life_state_name(enum box_state state);
+
+/* life_outcome(word): the literal of PROTOCOL.md that ${word} is. */
+const char *life_outcome(const char *word);
 
 /* life_death(b): what is recorded of the end; NULL when out of memory. */
 json_t *life_death(struct box *b);

@@ -25,14 +25,17 @@
 #include "conn.h"
 #include "exec.h"
 #include "life.h"
+#include "reexec.h"
 #include "wire/exit.h"
 
 #define USAGE	 "usage: dsec-box SANDBOX"
 #define FLUSH_MS 1000
 
-enum { OPT_HELP };
+enum { OPT_STATE, OPT_HELP };
 
 static const struct opt options[] = {
+	[OPT_STATE] = {"state", NULL, 0, "FD",
+		       "go on from what the program before wrote to FD"},
 	[OPT_HELP] = {"help", NULL, 'h', NULL, "show this"},
 };
 
@@ -50,7 +53,9 @@ static void on_signal(struct loop *l, struct loop_source *s, uint32_t events)
 	(void)l;
 	(void)events;
 	while (read(s->fd, &si, sizeof(si)) == (ssize_t)sizeof(si))
-		if (si.ssi_signo != SIGHUP)
+		if (si.ssi_signo == SIGHUP)
+			reexec_soon(s->arg);
+		else
 			life_end(s->arg, "killed", 2000);
 }
 
@@ -170,7 +175,7 @@ static int find_init(struct box *b, struct err *e)
 	return 0;
 }
 
-static int begin(struct box *b, const char *id, struct err *e)
+static int begin(struct box *b, const char *id, int state, struct err *e)
 {
 	static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
 	int r;
@@ -201,7 +206,14 @@ static int begin(struct box *b, const char *id, struct err *e)
 			     on_report, b, e);
 	if (r == 0)
 		r = conn_listen(b, e);
-	return r < 0 ? r : life_start(b, e);
+	if (r < 0)
+		return r;
+	if (state >= 0)
+		return reexec_load(b, state, e);
+	r = life_start(b, e);
+	if (r == 0)
+		exec_first(b);
+	return r;
 }
 
 /* Nobody waits any more: take it apart, the claim last. */
@@ -231,12 +243,16 @@ int main(int argc, char **argv)
 	};
 	const char *arg, *id = NULL;
 	struct err e = {0};
-	int row, r;
+	int row, state = -1, r;
 
 	log_init("dsec-box");
 	while ((r = opt_next(&p, &row, &arg, &e)) != OPT_END) {
 		if (r == OPT_WORD && !id) {
 			id = arg;
+			continue;
+		}
+		if (r == 0 && row == OPT_STATE) {
+			state = atoi(arg);
 			continue;
 		}
 		if (r == 0 && row == OPT_HELP) {
@@ -250,9 +266,8 @@ int main(int argc, char **argv)
 		return EXIT_USAGE_ERROR;
 	}
 	settle_in();
-	r = begin(&b, id, &e);
+	r = begin(&b, id, state, &e);
 	if (r == 0) {
-		exec_first(&b);
 		box_busy(&b);
 		r = loop_run(b.loop, &e);
 	}

@@ -149,13 +149,19 @@ static void on_deadline(struct loop *l, struct loop_timer *t)
 		exec_kill(x, "killed", x->grace_ms);
 }
 
-static void set_deadline(struct ask *a, int64_t ms)
+void ops_deadline(struct ask *a, uint64_t at_ms)
 {
-	if (ms <= 0)
+	if (!at_ms)
 		return;
 	a->deadline.fn = on_deadline;
 	a->deadline.arg = a;
-	loop_timer_set(a->box->loop, &a->deadline, clock_ms() + (uint64_t)ms);
+	loop_timer_set(a->box->loop, &a->deadline, at_ms);
+}
+
+static void set_deadline(struct ask *a, int64_t ms)
+{
+	if (ms > 0)
+		ops_deadline(a, clock_ms() + (uint64_t)ms);
 }
 
 static int op_attach(struct ask *a, json_t *req, struct err *e)

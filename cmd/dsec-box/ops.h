@@ -8,4 +8,7 @@
  * now or later. */
 void ops_take(struct ask *a, json_t *req);
 
+/* ops_deadline(a, at_ms): give up then (clock_ms(); 0: never). */
+void ops_deadline(struct ask *a, uint64_t at_ms);
+
 #endif

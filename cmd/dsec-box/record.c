@@ -90,7 +90,7 @@ static void put_end(const struct exec *x, json_t *rec)
 	put(rec, "duration_ms", x->ended_at - x->started_at);
 	if (x->session_ended)
 		json_object_set_new(rec, "session_ended", json_true());
-	if (x->kind == EXEC_SESSION || x->lost)
+	if (!x->report.pid) /* nobody accounted for it */
 		return;
 	put(rec, "cpu_ms", (x->report.utime_us + x->report.stime_us) / 1000);
 	put(rec, "max_rss_kb", x->report.maxrss_kb);

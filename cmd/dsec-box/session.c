@@ -339,6 +339,7 @@ static void sweep(struct session *s)
 /* The shell is gone, and with it what ran in it. */
 static void gone(struct session *s, const struct init_report *rep)
 {
+	struct box *b = s->box;
 	struct exec *x;
 
 	if (s->ending)
@@ -357,7 +358,7 @@ static void gone(struct session *s, const struct init_report *rep)
 	x = s->current;
 	if (!x) {
 		session_free(s);
-		life_quiet(s->box);
+		life_quiet(b);
 		return;
 	}
 	if (x->gone)
