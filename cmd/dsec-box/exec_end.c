@@ -340,6 +340,8 @@ void exec_abandon(struct exec *x, const char *cause)
 	empty_streams(x);
 }
 
+#define DESERTED_MS 1000
+
 void exec_deserted(struct ask *a)
 {
 	struct exec *x;
@@ -347,6 +349,7 @@ void exec_deserted(struct ask *a)
 	if (!a->starter || a->exec[0] != 'f')
 		return;
 	x = exec_find(a->box, a->exec);
+	/* Its pipes ended too: it gets the time to remove what is half done. */
 	if (x)
-		exec_kill(x, "killed", 0);
+		exec_kill(x, "killed", DESERTED_MS);
 }

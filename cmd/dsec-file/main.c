@@ -258,6 +258,8 @@ int main(int argc, char **argv)
 		return help();
 	}
 	signal(SIGPIPE, SIG_IGN);
+	/* Who ends us closes our input first: enough to stop and clean up. */
+	signal(SIGTERM, SIG_IGN);
 	umask(0);
 	start_beating();
 	r = c.res ? run(argc, argv, &c, &e) : err_sys(&e, ENOMEM, "start");

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # dsec-file by itself, on the host: every operation and the ways it must fail.
 . "$(dirname "$0")/../tap.sh"
-need_tools jq tar setpriv
+need_tools jq tar setpriv prlimit
 tree_new
 F=$BIN/../libexec/dsec/dsec-file
 W=$T/w
@@ -321,8 +321,8 @@ ok $? "and the rest packed"
 # --- 1,000 files and a big one in little memory
 mkdir many && (cd many && seq -f %06g 1000 | xargs touch)
 head -c 70000000 /dev/zero >many/big
-sh -c "ulimit -v 65536; exec '$F' tar-out path=many name=." 2>"$T/.e" |
-	sh -c "ulimit -v 65536; exec '$F' tar-in path=many2 parents=1" 2>"$T/.e2"
+prlimit --as=67108864 "$F" tar-out path=many name=. 2>"$T/.e" |
+	prlimit --as=67108864 "$F" tar-in path=many2 parents=1 2>"$T/.e2"
 json_is "$(cat "$T/.e" "$T/.e2" | jq -sc .)" '[[1002,70000000],[1002,70000000]]' \
 	"1,000 files and 70 MB in 64 MiB of memory" 'map([.entries, .bytes])'
 cmp many/big many2/big; ok $? "the same"

@@ -3,7 +3,7 @@
 # File operations in a real sandbox: records, --cp, and what an agent plants.
 . "$(dirname "$0")/../tap.sh"
 need_root
-need_tools jq tar
+need_tools jq tar prlimit
 tree_new
 cd "$T" || exit 1
 echo "host secret" >"$T/canary"
@@ -65,7 +65,7 @@ op op=write path=/tmp/m data=x mode=9; is "$(code)" bad_value "mode 9"
 op op=write path=/tmp/m; is "$(code)" missing_field "write without data"
 
 # --- there at once, and whole (23)
-i=0 bad=0
+i=0
 while [ $i -lt 100 ]; do
 	i=$((i + 1))
 	printf '{"id":"w","op":"write","sandbox":"a","path":"/tmp/d%d/f","data":"content %d","parents":true}\n' $i $i
@@ -193,9 +193,9 @@ cp1 a:/tmp/sparse sparse2
 is "$(stat -c %s sparse2) $(($(du -m sparse2 | cut -f1) < 4)) $(
 	dd if=sparse2 bs=1M skip=50000 count=1 status=none | head -c 4)" \
 	"107374182400 1 data" "and out"
-(ulimit -v 131072; dsec-exec --cp plain a:/tmp/plain) 2>"$T/.err"
+prlimit --as=134217728 dsec-exec --cp plain a:/tmp/plain 2>"$T/.err"
 is "$?" 0 "100 MB in 128 MiB of address space" || diag "$(cat "$T/.err")"
-(ulimit -v 131072; dsec-exec --cp a:/tmp/plain plain2) 2>"$T/.err"
+prlimit --as=134217728 dsec-exec --cp a:/tmp/plain plain2 2>"$T/.err"
 cmp plain plain2; ok $? "and out, the same"
 rm -f plain plain2 sparse sparse2
 inside 'rm -f /tmp/plain /tmp/sparse'
@@ -234,6 +234,38 @@ mount -t tmpfs -o size=1m tmpfs small && {
 	umount small
 }
 
+# --- a client that dies, a helper that is stopped
+mkfifo hold
+dsec-exec --cp - a:/tmp/fromtar <hold &
+client=$!
+exec 7>hold
+{
+	head -c 100000 /dev/zero >half
+	tar -cf - half | head -c 50000
+} >&7
+helper_writes() { inside 'ls -A /tmp/fromtar' | grep -q '^\.dsec-'; }
+wait_for 5 helper_writes
+ok $? "a copy is under way"
+kill -KILL $client
+wait $client 2>/dev/null
+exec 7>&-
+helper_cleaned() { ! helper_writes; }
+wait_for 5 helper_cleaned
+ok $? "its client dies: nothing half is left"
+is "$(inside 'ls /tmp/fromtar/half 2>&1' | grep -c "No such")" 1 "nor the name"
+printf '%s\n' '{"op":"watch","sandbox":"a","path":"/tmp","deadline_ms":4000}' |
+	timeout 30 dsec-exec >"$T/.w" &
+wait_for 5 grep -q watching "$T/.w"
+# shellcheck disable=SC2016
+inside 'for p in /proc/[0-9]*; do
+	grep -q dsec-file $p/comm && kill -STOP ${p#/proc/}; done; true' 2>/dev/null
+wait $!
+is "$(tail -n 1 "$T/.w" | jq -r .error.code)" deadline \
+	"a helper that is stopped inside: the deadline holds"
+helper_gone() { [ -z "$(inside 'grep -l dsec-file /proc/[0-9]*/comm' 2>/dev/null)" ]; }
+wait_for 10 helper_gone
+ok $? "and it is gone"
+
 # --- watch
 printf '%s\n' '{"op":"watch","sandbox":"a","path":"/tmp/into","recursive":true,"timeout_ms":4000}' |
 	dsec-exec >"$T/.w" &
@@ -250,5 +282,5 @@ run dsec-pause --stop a
 is "$status" 0 "stop"
 op op=read path=/etc/passwd
 like "$(code)" "stopped|sandbox_unknown" "and a clean answer after it"
-leak_check
+leak_check "nothing is left behind"
 done_testing
