@@ -37,8 +37,8 @@ const struct field exec_fields[] = {
 	{{"data", NULL, 0, "TEXT", "bytes to write"}, "data", FIELD_BYTES, 0, JSON_LINE_MAX, NULL},
 	{{"close", NULL, 0, NULL, "close the command's standard input"}, "close", FIELD_BOOL, 0, 0, NULL},
 	{{"shell", NULL, 0, "PATH", "the session's shell (/bin/sh)"}, "shell", FIELD_STR, 1, 4095, NULL},
-	{{"path", NULL, 0, "PATH", "a file of the sandbox"}, "path", FIELD_STR, 1, 4095, NULL},
-	{{"to", NULL, 0, "PATH", "its new name"}, "to", FIELD_STR, 1, 4095, NULL},
+	{{"path", NULL, 0, "PATH", "a file of the sandbox"}, "path", FIELD_BYTES, 1, 5460, NULL},
+	{{"to", NULL, 0, "PATH", "its new name"}, "to", FIELD_BYTES, 1, 5460, NULL},
 	{{"mode", NULL, 0, "OCTAL", "permissions (0644, directories 0755)"}, "mode", FIELD_STR, 1, 5, NULL},
 	{{"parents", NULL, 0, NULL, "make missing directories"}, "parents", FIELD_BOOL, 0, 0, NULL},
 	{{"depth", NULL, 0, "N", "how deep to list (1)"}, "depth", FIELD_INT, 1, 4096, NULL},
@@ -73,16 +73,16 @@ static const struct op ops[] = {
 	{"list-execs", " ", " "},
 	{"session", " shell env cwd user ", " "},
 	{"close-session", " session ", " session "},
-	{"read", " user path offset limit ", " path "},
-	{"write", " user path data data_b64 mode parents ", " path "},
-	{"list", " user path depth limit ", " path "},
-	{"stat", " user path ", " path "},
-	{"mkdir", " user path mode parents ", " path "},
-	{"move", " user path to ", " path to "},
-	{"remove", " user path recursive ", " path "},
-	{"watch", " user path recursive timeout_ms ", " path "},
-	{"put", " user path source ", " path source "},
-	{"get", " user path target ", " path target "},
+	{"read", " user path path_b64 offset limit ", " path "},
+	{"write", " user path path_b64 data data_b64 mode parents ", " path "},
+	{"list", " user path path_b64 depth limit ", " path "},
+	{"stat", " user path path_b64 ", " path "},
+	{"mkdir", " user path path_b64 mode parents ", " path "},
+	{"move", " user path path_b64 to to_b64 ", " path to "},
+	{"remove", " user path path_b64 recursive ", " path "},
+	{"watch", " user path path_b64 recursive timeout_ms ", " path "},
+	{"put", " user path path_b64 source ", " path source "},
+	{"get", " user path path_b64 target ", " path target "},
 };
 /* clang-format on */
 const size_t exec_fields_len = array_len(exec_fields);
@@ -110,7 +110,7 @@ static const struct op *find_op(const char *name)
 
 static int need_words(const char *need, const json_t *req, struct err *e)
 {
-	char word[32];
+	char word[32], b64[40];
 	size_t n;
 	int r = 0;
 
@@ -118,7 +118,9 @@ static int need_words(const char *need, const json_t *req, struct err *e)
 		n = strcspn(need, " ");
 		memcpy(word, need, n);
 		word[n] = '\0';
-		r = field_need(req, word, e);
+		snprintf(b64, sizeof(b64), "%s_b64", word);
+		if (!json_object_get(req, b64))
+			r = field_need(req, word, e);
 	}
 	return r;
 }

@@ -50,6 +50,11 @@ inside 'cat /tmp/ctl /tmp/ctl2 >/tmp/big'
 op op=read path=/tmp/big; is "$(code)" too_large "what is too big says so"
 op op=get path=/tmp/big target="$T/big"
 is "$(code) $(stat -c %s "$T/big")" "none 1400000" "get"
+op op=write path_b64="$(printf '/tmp/\377' | base64)" data=odd
+op op=list path=/tmp
+is "$(field "$out" '.entries[].name_b64 // empty')" /w== "a name that is not UTF-8"
+op op=read path_b64="$(printf '/tmp/\377' | base64)"; is "$(field "$out" .data)" \
+	odd "as a path"
 
 # --- errors have their own codes (field report 31)
 for c in "read /none not_found" "stat /none not_found" "list /none not_found" \
@@ -215,6 +220,26 @@ cp1 src/f1 a:/dev/shm/f; is "$(inside 'cat /dev/shm/f')" one \
 	"a copy under a mount is in the mount"
 op op=move path=/dev/shm/f to=/tmp/moved; is "$(inside 'cat /tmp/moved')" one \
 	"and moves out of it"
+
+mkdir -p allowed/data
+echo lent >allowed/data/f
+echo "$T/allowed" >"$DSEC_CONFIG/mounts.allow"
+for profile in sealed nested; do
+	printf '{"name":"%s","profile":"%s","memory_limit_mb":64,"mounts":[{"source":"%s","target":"/data"}]}\n' \
+		$profile $profile "$T/allowed/data" | dsec-run >"$T/.out"
+	ops=$(for o in '"write","path":"/tmp/x","data":"y"' '"read","path":"/tmp/x"' \
+		'"read","path":"/data/f"' '"write","path":"/data/f","data":"z"' \
+		'"read","path":"/proc/1/root/etc/passwd"'; do
+		printf '{"sandbox":"%s","op":%s}\n' $profile "$o"
+	done | dsec-exec --jobs 1 | jq -c '.data // .error.code // .ok')
+	is "$(echo "$ops" | tr '\n' ' ')" \
+		'true "y" "lent\n" "read_only" "permission" ' \
+		"profile $profile: a mount, too" || diag "$(cat "$T/.out")"
+	cp1 src "$profile:/tmp/src"; cp1 "$profile:/tmp/src" "from-$profile"
+	is "$(diff -r src "from-$profile" 2>&1)" "" "profile $profile: copies"
+	dsec-pause --stop "$profile" </dev/null >"$T/.out"
+done
+is "$(cat allowed/data/f)" lent "what was lent is as it was"
 
 # --- a full disk (35)
 inside 'dd if=/dev/zero of=/dev/shm/fill bs=1M' 2>/dev/null
