@@ -225,14 +225,14 @@ mkdir -p allowed/data
 echo lent >allowed/data/f
 echo "$T/allowed" >"$DSEC_CONFIG/mounts.allow"
 for profile in sealed nested; do
-	printf '{"name":"%s","profile":"%s","memory_limit_mb":64,"mounts":[{"source":"%s","target":"/data"}]}\n' \
+	printf '{"name":"%s","profile":"%s","memory_limit_mb":64,"mounts":[{"source":"%s","target":"/mnt"}]}\n' \
 		$profile $profile "$T/allowed/data" | dsec-run >"$T/.out"
 	ops=$(for o in '"write","path":"/tmp/x","data":"y"' '"read","path":"/tmp/x"' \
-		'"read","path":"/data/f"' '"write","path":"/data/f","data":"z"' \
+		'"read","path":"/mnt/f"' '"write","path":"/mnt/f","data":"z"' \
 		'"read","path":"/proc/1/root/etc/passwd"'; do
 		printf '{"sandbox":"%s","op":%s}\n' $profile "$o"
 	done | dsec-exec --jobs 1 | jq -c '.data // .error.code // .ok')
-	is "$(echo "$ops" | tr '\n' ' ')" \
+	is "$(printf '%s\n' "$ops" | tr '\n' ' ')" \
 		'true "y" "lent\n" "read_only" "permission" ' \
 		"profile $profile: a mount, too" || diag "$(cat "$T/.out")"
 	cp1 src "$profile:/tmp/src"; cp1 "$profile:/tmp/src" "from-$profile"
