@@ -507,7 +507,7 @@ int raw_run(const struct tree *tree, json_t *req, const struct raw_opts *opts,
 		r = send_request(&w, req, e);
 	if (r == 0)
 		r = serve(&w, e);
-	if (r < 0 && w.started && !w.rec)
+	if (r < 0 && r != -ETIMEDOUT && w.started && !w.rec)
 		drain(&w);
 	terminal_restore(&w.term);
 	if (r == 0)
