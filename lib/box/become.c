@@ -100,7 +100,8 @@ static int arrange(struct become *b)
 /* Limits are those of the sandbox, not those our caller happened to have. */
 static int limits(const struct become *b)
 {
-	static const struct rlimit core = {0, 0};
+	/* 1, not 0: that keeps a crash from starting the node's handler. */
+	static const struct rlimit core = {1, 1};
 	static const struct rlimit nofile = {1024, 1048576};
 	struct rlimit had;
 

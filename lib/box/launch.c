@@ -190,6 +190,11 @@ static int release_command(const struct launch *l, struct stage *st, pid_t pid,
 	b->groups = u.groups;
 	b->ngroups = u.ngroups;
 	b->envp = (const char *const *)envp;
+	/* So that it can open /dev/stdout and the like anew. */
+	for (int i = 0; r == 0 && i < 3; i++)
+		if (b->fds[i] >= 0 && fchown(b->fds[i], l->uid_base + u.uid,
+					     l->uid_base + u.gid) < 0)
+			r = err_sys(e, errno, "give a stream to the command");
 	clone_wake(&st->go, r < 0 ? 2 : 1);
 	clone_wait_clear(&st->command_tid, 0);
 	env_free(envp);

@@ -145,7 +145,7 @@ static int hide(void)
 	int r;
 
 	for (size_t i = 0; i < array_len(hidden_files); i++) {
-		r = mount_bind("/dev/null", hidden_files[i]);
+		r = mount_bind("dev/null", hidden_files[i]);
 		if (r < 0 && r != -ENOENT)
 			return r;
 	}

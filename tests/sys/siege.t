@@ -154,6 +154,22 @@ ended hoarder "$exec"
 isnt $? 0 "while all is held"
 stop hoarder
 
+# Leases: inner root is the owner of what read-only layers hold for root.
+cat >"$T/lease.py" <<'PY'
+import fcntl, sys
+for name in sys.argv[1:]:
+    try:
+        fcntl.fcntl(open(name), fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        print("leased")
+    except OSError as e:
+        print(e.errno)
+PY
+cp "$T/lease.py" "$T/mine"
+is "$(python3 "$T/lease.py" "$T/mine")" leased "outside a file can be leased"
+is "$(limit 30 dsec-run --rm -- python3 -c "$(cat "$T/lease.py")" \
+	/usr/bin/factor /etc/passwd </dev/null | tr '\n' ' ')" "13 13 " \
+	"inside none, so that none makes its neighbours wait"
+
 # --- 15: a command that does not read holds nobody up --------------------------
 
 head -c 1000000 /dev/zero >"$T/big"
@@ -198,9 +214,11 @@ wait $listener
 # --- 17, 18 ---------------------------------------------------------------------
 
 if [ -x /usr/bin/su ]; then
-	limit 30 dsec-run --rm --user user -- su -c 'echo root' </dev/null \
+	limit 30 dsec-run --rm --user user --cwd / -- sh -c \
+		'id -u; su -c "echo root"; echo "su $?"' </dev/null \
 		>"$T/su" 2>&1
-	isnt $? 0 "su fails"
+	like "$(cat "$T/su")" '^1000$' "as a user"
+	like "$(cat "$T/su")" '^su [1-9]' "su fails"
 	unlike "$(cat "$T/su")" '^root$' "and runs nothing"
 fi
 limit 30 dsec-exec neighbour --timeout 0.5 --grace 0.1 --cmd \

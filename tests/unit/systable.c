@@ -321,6 +321,8 @@ static const struct {
 	{"socket", EAFNOSUPPORT, {17, 3, 0}},
 	{"personality", 0, {0x40000}},
 	{"personality", EPERM, {0x400000}},
+	{"fcntl", EACCES, {0, 1024, 0}},
+	{"fcntl", 0, {0, 1025, 0}},
 	{"ioctl", 0, {0, 0x5413, 0}},
 	{"ioctl", EPERM, {0, 0x5412, 0}},
 	{"ioctl", EPERM, {0, 0x100005412u, 0}},
