@@ -277,6 +277,7 @@ struct starter {
 	const json_t *spec;
 	struct created *m;
 	struct err *e;
+	struct cgroup_join join;
 	char path[PATH_MAX]; /* of dsec-box */
 	int r;
 };
@@ -338,6 +339,11 @@ static int starter_main(void *arg)
 	struct launch l = launch_of(s->c, s->spec, s->m);
 	struct launched run;
 
+	s->r = cgroup_leaf_join(&s->join);
+	if (s->r < 0) {
+		err_sys(s->e, -s->r, "join the supervisors' cgroup");
+		return 1;
+	}
 	s->r = launch_start(&l, &run, s->e);
 	if (s->r < 0)
 		return 1;
@@ -359,9 +365,13 @@ static int start_box(struct starter *s)
 	int r;
 
 	r = proc_libexec("dsec-box", s->path, sizeof(s->path), s->e);
+	if (r == 0)
+		r = cgroup_supervisor_prepare(s->c->cgroups, &s->join, s->e);
 	if (r < 0)
 		return r;
+	child.into_cgroup = s->join.into;
 	pid = clone_child(&child, starter_main, s);
+	cgroup_join_done(&s->join);
 	if (pid < 0)
 		return err_sys(s->e, -pid, "start the supervisor");
 	if (s->r < 0)

@@ -196,6 +196,66 @@ int cgroup_leaf_prepare(const struct cgroup_root *root, const char *id,
 	return 0;
 }
 
+#define SUPERVISORS "supervisors"
+
+/* On v2 they share the CPU with every sandbox's group and answer for all. */
+static int supervisors_make(const struct cgroup_root *root, struct err *e)
+{
+	if (mkdirat(root->tree[0], SUPERVISORS, 0755) < 0)
+		return errno == EEXIST ? 0
+				       : err_sys(e, errno, "make cgroup '%s'",
+						 SUPERVISORS);
+	if (root->mode == CGROUP_V2)
+		return set(root->cpu, SUPERVISORS, "cpu.weight", 10000, e);
+	return 0;
+}
+
+/* v1 processes may stand beside groups: in the parent itself, with no group to
+ * be made, and for memory alone, the one tree where a session's limit hurts. */
+static int supervisors_v1(const struct cgroup_root *root,
+			  struct cgroup_join *join, struct err *e)
+{
+	int fd;
+
+	if (root->mode == CGROUP_V2)
+		return 0;
+	fd = openat(root->memory, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		return err_sys(e, errno, "open cgroup.procs");
+	join->procs[join->n++] = fd;
+	return 0;
+}
+
+int cgroup_supervisor_prepare(const struct cgroup_root *root,
+			      struct cgroup_join *ret_join, struct err *e)
+{
+	struct cgroup_join join = {.into = -1};
+	int flags = O_PATH | O_DIRECTORY | O_CLOEXEC, r = 0;
+
+	if (root->clone_into) {
+		join.into = openat(root->tree[0], SUPERVISORS, flags);
+		if (join.into < 0 && errno == ENOENT) {
+			r = supervisors_make(root, e);
+			join.into = openat(root->tree[0], SUPERVISORS, flags);
+		}
+		if (r == 0 && join.into < 0)
+			r = err_sys(e, errno, "open cgroup '%s'", SUPERVISORS);
+	} else {
+		r = supervisors_make(root, e);
+		if (r == 0)
+			r = open_procs(&join, root->tree[0], SUPERVISORS, NULL,
+				       e);
+	}
+	if (r == 0)
+		r = supervisors_v1(root, &join, e);
+	if (r < 0) {
+		cgroup_join_done(&join);
+		return r;
+	}
+	*ret_join = join;
+	return 0;
+}
+
 /* write() without errno, which a child that shares our memory must not set. */
 static long raw_write(int fd, const void *data, size_t len)
 {

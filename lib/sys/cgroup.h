@@ -23,6 +23,10 @@
  * leaf per command, which is never used again after a kill (the kernel kills
  * what is cloned into a group that ever was).  Names are enough to find a
  * group: no descriptor is kept per sandbox.
+ *
+ * The parent stands at the top of each tree.  systemd leaves groups alone that
+ * it did not make, and cannot take a controller away from the top that we have
+ * enabled below it; it need not delegate anything.
  */
 enum cgroup_mode { CGROUP_V2, CGROUP_HYBRID, CGROUP_V1 };
 
@@ -81,6 +85,16 @@ int cgroup_leaf_prepare(const struct cgroup_root *root, const char *id,
 			struct err *e);
 int cgroup_leaf_join(const struct cgroup_join *join); /* 0 or -errno */
 void cgroup_join_done(struct cgroup_join *join);
+
+/*
+ * cgroup_supervisor_prepare(root, ret_join, e):
+ * The same for the group <parent>/supervisors, which is for processes of ours
+ * that must outlive whoever started them: a service that is stopped takes its
+ * whole group along, and a session's limits are not a supervisor's.  It is made
+ * once, has no limits, and is never killed.
+ */
+int cgroup_supervisor_prepare(const struct cgroup_root *root,
+			      struct cgroup_join *ret_join, struct err *e);
 
 /*
  * cgroup_freeze(root, id, on, timeout_ms, e):

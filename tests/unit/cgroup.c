@@ -20,29 +20,36 @@
 #include "sys/cgroup_priv.h"
 
 static char parent[64];
+static int mode_now;
 
-/* A child in ${leaf}; it runs ${fn} and exits with what that returns. */
+/* A child that joins; it runs ${fn} and exits with what that returns. */
+static pid_t spawn_by(struct cgroup_join *join, int (*fn)(void))
+{
+	struct clone_args args = {.exit_signal = SIGCHLD};
+	long pid;
+
+	if (join->into >= 0) {
+		args.flags |= CLONE_INTO_CGROUP;
+		args.cgroup = (unsigned)join->into;
+	}
+	pid = syscall(SYS_clone3, &args, sizeof(args));
+	if (pid == 0)
+		_exit(cgroup_leaf_join(join) < 0 ? 99 : fn());
+	cgroup_join_done(join);
+	return (pid_t)pid;
+}
+
 static pid_t spawn(const struct cgroup_root *root, const char *id,
 		   const char *leaf, int (*fn)(void))
 {
-	struct clone_args args = {.exit_signal = SIGCHLD};
 	struct cgroup_join join;
 	struct err e;
-	long pid;
 
 	if (cgroup_leaf_prepare(root, id, leaf, &join, &e) < 0) {
 		printf("# %s\n", e.msg);
 		return -1;
 	}
-	if (join.into >= 0) {
-		args.flags |= CLONE_INTO_CGROUP;
-		args.cgroup = (unsigned)join.into;
-	}
-	pid = syscall(SYS_clone3, &args, sizeof(args));
-	if (pid == 0)
-		_exit(cgroup_leaf_join(&join) < 0 ? 99 : fn());
-	cgroup_join_done(&join);
-	return (pid_t)pid;
+	return spawn_by(&join, fn);
 }
 
 static int sleep_long(void)
@@ -383,6 +390,44 @@ static void test_caller_killed(const struct cgroup_root *root)
 	good(cgroup_remove(root, "again", &e), &e, "removed");
 }
 
+/* A supervisor outlives the group that started it. */
+static int start_supervisor(void)
+{
+	struct cgroup_root *root = NULL;
+	struct cgroup_join join;
+	struct err e;
+
+	if (cgroup_open_as(parent, mode_now, &root, &e) < 0 ||
+	    cgroup_supervisor_prepare(root, &join, &e) < 0 ||
+	    spawn_by(&join, sleep_long) < 0)
+		return 1;
+	return sleep_long();
+}
+
+static void test_supervisor(const struct cgroup_root *root)
+{
+	struct cgroup_limits l = {.memory_bytes = 64 << 20, .pids = 40};
+	struct err e;
+	pid_t a;
+
+	good(cgroup_make(root, "who", &l, &e), &e, "made");
+	a = spawn(root, "who", "init", start_supervisor);
+	for (int i = 0;
+	     i < 500 && cgroup_leaf_count(root, "supervisors", NULL) < 1; i++)
+		poll(NULL, 0, 10);
+	is_int(cgroup_leaf_count(root, "supervisors", NULL), 1, "one is there");
+	good(cgroup_kill(root, "who", NULL, 5000, NULL, &e), &e,
+	     "who started it is killed");
+	waitpid(a, NULL, 0);
+	is_int(cgroup_leaf_count(root, "supervisors", NULL), 1, "it lives on");
+	good(cgroup_signal(root, "supervisors", NULL, SIGKILL, &e), &e,
+	     "until it is told");
+	for (int i = 0;
+	     i < 500 && cgroup_leaf_count(root, "supervisors", NULL) > 0; i++)
+		poll(NULL, 0, 10);
+	good(cgroup_remove(root, "who", &e), &e, "removed");
+}
+
 static void remove_parents(const struct cgroup_root *root)
 {
 	char path[PATH_MAX], at[64];
@@ -390,6 +435,7 @@ static void remove_parents(const struct cgroup_root *root)
 
 	for (unsigned i = 0; i < root->ntrees; i++) {
 		unlinkat(root->tree[i], "self-check", AT_REMOVEDIR);
+		unlinkat(root->tree[i], "supervisors", AT_REMOVEDIR);
 		snprintf(at, sizeof(at), "/proc/self/fd/%d", root->tree[i]);
 		n = readlink(at, path, sizeof(path) - 1);
 		if (n <= 0)
@@ -404,6 +450,7 @@ static void test_mode(int want)
 	struct cgroup_root *root = NULL;
 	struct err e;
 
+	mode_now = want;
 	if (cgroup_open_as(parent, want, &root, &e) < 0) {
 		skip(cgroup_mode_name((enum cgroup_mode)want), e.msg);
 		return;
@@ -416,6 +463,7 @@ static void test_mode(int want)
 	test_freeze(root);
 	test_storm(root);
 	test_oom(root);
+	test_supervisor(root);
 	if (root->clone_into) {
 		/* Older kernels have no such call: the child joins itself. */
 		root->clone_into = false;
