@@ -42,6 +42,7 @@ static const struct field fields[] = {
 	{{NULL}, "sandbox", FIELD_STR, 1, 64, NULL},
 	{{NULL}, "op", FIELD_STR, 1, 16, NULL},
 	{{NULL}, "level", FIELD_STR, 1, 16, NULL},
+	{{NULL}, "cancel", FIELD_ID, 0, 0, NULL},
 };
 /* clang-format on */
 
@@ -153,6 +154,55 @@ static void take(struct app *app, json_t *req)
 	json_decref(req);
 }
 
+static void walk_end(struct app *app, const struct err *why)
+{
+	struct walk *w = &app->walk;
+	json_t *rec;
+
+	if (why) {
+		app_fail(app, w->req, why);
+	} else if (w->found == 0) {
+		rec = record_ok(w->req);
+		if (rec)
+			json_object_set_new(rec, "count", json_integer(0));
+		app_answer(app, rec);
+	}
+	select_close(w->at);
+	json_decref(w->req);
+	*w = (struct walk){0};
+	app_pump(app); /* what waited for it */
+}
+
+/*
+ * Stop waiting for what request ${id} asked of its sandboxes; those that were
+ * told already do it all the same.
+ */
+static void cancel(struct app *app, json_t *req)
+{
+	const json_t *id = json_object_get(req, "cancel");
+	struct err why = {0};
+	struct job *j, *next;
+	json_t *rec;
+	bool any = false;
+
+	err_set(&why, -ECANCELED, "cancelled", "the request was cancelled");
+	if (app->walk.at &&
+	    json_equal(json_object_get(app->walk.req, "id"), id))
+		walk_end(app, &why);
+	for (j = app->jobs; j; j = next) {
+		next = j->next;
+		if (!json_equal(json_object_get(j->req, "id"), id))
+			continue;
+		job_fail(j, &why);
+		any = true;
+	}
+	rec = record_ok(req);
+	if (rec)
+		json_object_set_new(rec, "cancelled", json_boolean(any));
+	app_answer(app, rec);
+	json_decref(req);
+}
+
 static bool full(const struct app *app)
 {
 	return app->walk.at || app->njobs >= app->jobs_max;
@@ -170,6 +220,8 @@ static void on_line(void *arg, struct input_line *line)
 		record_to_err(line->req, &e);
 		app->status = exit_join(app->status, exit_of(&e));
 		app_answer(app, line->req);
+	} else if (json_object_get(line->req, "cancel")) {
+		cancel(app, line->req);
 	} else {
 		take(app, line->req);
 	}
@@ -191,25 +243,6 @@ static void on_end(void *arg, const struct err *why)
 }
 
 /* --- what runs ----------------------------------------------------------- */
-
-static void walk_end(struct app *app, const struct err *why)
-{
-	struct walk *w = &app->walk;
-	json_t *rec;
-
-	if (why) {
-		app_fail(app, w->req, why);
-	} else if (w->found == 0) {
-		rec = record_ok(w->req);
-		if (rec)
-			json_object_set_new(rec, "count", json_integer(0));
-		app_answer(app, rec);
-	}
-	select_close(w->at);
-	json_decref(w->req);
-	*w = (struct walk){0};
-	app_pump(app); /* what waited for it */
-}
 
 static void walk_on(struct app *app)
 {

@@ -28,6 +28,7 @@ static const struct field fields[] = {
 	{{"label", NULL, 'l', "K=V", "those with a label; repeats: with all of them"}, "labels", FIELD_MAP, 0, 0, NULL},
 	{{"timeout", NULL, 0, "TIME", "--wait: give up after so long"}, "deadline_ms", FIELD_MS, 1, 0, NULL},
 	{{NULL}, "sandbox", FIELD_STR, 1, 64, NULL},
+	{{NULL}, "cancel", FIELD_ID, 0, 0, NULL},
 };
 /* clang-format on */
 
@@ -111,6 +112,17 @@ static void take(struct app *app, json_t *req)
 	json_decref(req);
 }
 
+static void cancel(struct app *app, json_t *req)
+{
+	bool any = tracker_cancel(app->tracker, json_object_get(req, "cancel"));
+	json_t *rec = record_ok(req);
+
+	if (rec)
+		json_object_set_new(rec, "cancelled", json_boolean(any));
+	app_write(app, rec);
+	json_decref(req);
+}
+
 static void on_line(void *arg, struct input_line *line)
 {
 	struct app *app = arg;
@@ -123,6 +135,8 @@ static void on_line(void *arg, struct input_line *line)
 		record_to_err(line->req, &e);
 		app->status = exit_join(app->status, exit_of(&e));
 		app_write(app, line->req);
+	} else if (json_object_get(line->req, "cancel")) {
+		cancel(app, line->req);
 	} else {
 		take(app, line->req);
 	}

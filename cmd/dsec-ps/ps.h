@@ -62,6 +62,8 @@ int tracker_all(struct tracker *k, struct err *e);
  * has ended; "deadline" after its deadline_ms.
  */
 int tracker_wait(struct tracker *k, json_t *req, const char *id, struct err *e);
+/* tracker_cancel(k, id): "cancelled" to the waits of request ${id}, if any. */
+bool tracker_cancel(struct tracker *k, const json_t *id);
 bool tracker_idle(const struct tracker *k);
 
 #endif

@@ -435,3 +435,21 @@ int tracker_wait(struct tracker *k, json_t *req, const char *id, struct err *e)
 {
 	return track(k, id, req, e);
 }
+
+bool tracker_cancel(struct tracker *k, const json_t *id)
+{
+	struct err why = {0};
+	struct tracked *t, *next;
+	bool any = false;
+
+	err_set(&why, -ECANCELED, "cancelled", "the request was cancelled");
+	for (t = k->all; t; t = next) {
+		next = t->next;
+		if (!t->req || !json_equal(json_object_get(t->req, "id"), id))
+			continue;
+		app_fail(k->app, t->req, &why);
+		tracked_free(t);
+		any = true;
+	}
+	return any;
+}
