@@ -97,6 +97,24 @@ static void settle_in(void)
 	mallopt(M_ARENA_MAX, 1);
 }
 
+/*
+ * Children that enter the sandbox share our memory until they execute, and the
+ * kernel lets nobody inside trace them only because they changed their uid.
+ * The debugging value of this sysctl gives that up.
+ */
+static int check_dumpable(struct err *e)
+{
+	auto_free char *text = NULL;
+
+	if (fd_read_file(AT_FDCWD, "/proc/sys/fs/suid_dumpable", 16, &text,
+			 NULL, NULL) == 0 &&
+	    text[0] == '1')
+		return err_set(e, -EPERM, "configuration",
+			       "fs.suid_dumpable is 1, so that the sandbox "
+			       "could trace us: sysctl -w fs.suid_dumpable=0");
+	return 0;
+}
+
 static int take_fds(struct box *b, struct err *e)
 {
 	int *fds[] = {&b->claim_fd, &b->listen_fd, &b->report_fd, &b->init_fd};
@@ -183,7 +201,9 @@ static int begin(struct box *b, const char *id, int state, struct err *e)
 	if (!tree_is_id(id))
 		return err_set(e, -EINVAL, "usage", "'%s' is no sandbox", id);
 	memcpy(b->id, id, sizeof(b->id));
-	r = tree_init(&b->tree, e);
+	r = check_dumpable(e);
+	if (r == 0)
+		r = tree_init(&b->tree, e);
 	if (r == 0)
 		r = take_fds(b, e);
 	if (r == 0)

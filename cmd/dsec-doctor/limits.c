@@ -76,6 +76,22 @@ static const char *name_of(const struct limit *l)
 	return l->name ? l->name : strrchr(l->path, '/') + 1;
 }
 
+/* With 1 a process that changes its uid can be traced by those it became: the
+ * one that enters a sandbox shares its memory with the supervisor. */
+static void check_dumpable(struct doctor *d)
+{
+	int64_t v;
+
+	if (read_limit("/proc/sys/fs/suid_dumpable", &v) < 0)
+		return;
+	d_value(d, "fs.suid_dumpable", v);
+	if (v == 1)
+		d_finding(d, "fs.suid_dumpable", SEV_ERROR,
+			  "sysctl -w fs.suid_dumpable=0",
+			  "is 1: a sandbox could read and write the memory of "
+			  "its supervisor, which therefore does not start");
+}
+
 void check_limits(struct doctor *d)
 {
 	struct rlimit files;
@@ -95,6 +111,7 @@ void check_limits(struct doctor *d)
 			  "is %lld, should be at least %lld: %s", (long long)v,
 			  (long long)l->least, l->why);
 	}
+	check_dumpable(d);
 	if (getrlimit(RLIMIT_NOFILE, &files) < 0)
 		return;
 	d_value(d, "open_files_hard", (int64_t)files.rlim_max);

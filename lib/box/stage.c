@@ -222,6 +222,20 @@ static int mount_host_dir(struct stage *st, const char *source,
 	return r;
 }
 
+/* What was allowed by its name is mounted by that name, links excluded. */
+static int mount_asked(struct stage *st, const char *source, const char *target)
+{
+	char name[32];
+	int fd, r;
+
+	fd = mount_source(source);
+	if (fd < 0)
+		return fd;
+	r = mount_host_dir(st, mount_on_fd(name, fd), target);
+	close(fd);
+	return r;
+}
+
 static int mount_host_dirs(struct stage *st)
 {
 	const char *const *b = st->l->image->binds;
@@ -229,13 +243,11 @@ static int mount_host_dirs(struct stage *st)
 	for (; *b; b++)
 		if (!ok(st, *b, mount_host_dir(st, *b, *b + 1)))
 			return st->r;
-	for (unsigned i = 0; i < st->nmounts; i++) {
-		const char *target = st->mounts[i].target + 1;
-
+	for (unsigned i = 0; i < st->nmounts; i++)
 		if (!ok(st, st->mounts[i].target,
-			mount_host_dir(st, st->mounts[i].source, target)))
+			mount_asked(st, st->mounts[i].source,
+				    st->mounts[i].target + 1)))
 			return st->r;
-	}
 	return 0;
 }
 

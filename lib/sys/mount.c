@@ -91,16 +91,26 @@ int mount_idmapped(const struct mount_copy *m)
 	return r;
 }
 
-int mount_target(int root, const char *path)
+static int open_path(int root, const char *path, uint64_t resolve)
 {
 	struct open_how how = {
 		.flags = O_PATH | O_CLOEXEC,
-		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS |
+		.resolve = resolve | RESOLVE_NO_SYMLINKS |
 			   RESOLVE_NO_MAGICLINKS,
 	};
 	int fd = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
 
 	return fd < 0 ? -errno : fd;
+}
+
+int mount_source(const char *path)
+{
+	return open_path(AT_FDCWD, path, 0);
+}
+
+int mount_target(int root, const char *path)
+{
+	return open_path(root, path, RESOLVE_BENEATH);
 }
 
 const char *mount_on_fd(char *buf, int fd)

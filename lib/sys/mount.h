@@ -42,6 +42,13 @@ int mount_copy_take(const struct mount_copy *m);
 int mount_copy_put(const struct mount_copy *m, int fd);
 
 /*
+ * mount_source(path): an O_PATH descriptor of the absolute ${path}, which leads
+ * through no link: who may write to a directory on the way cannot put another
+ * tree in its place.
+ */
+int mount_source(const char *path);
+
+/*
  * mount_target(root, path): an O_PATH descriptor of ${path} (relative) below
  * the directory ${root}, through no link and no mount of somebody else, for a
  * mount to land on: an image cannot point it elsewhere.
