@@ -17,6 +17,8 @@ for name in idle busy frozen; do
 done
 
 run dsec-doctor
+diag "$(printf '%s\n' "$out" | grep -v ' yes$')"
+run dsec-doctor --leaks
 for name in idle busy frozen; do
 	like "$out" "$(cat "$T/$name")" "dsec-doctor names what was lost: $name"
 done
@@ -38,7 +40,7 @@ done
 is "$(ended stopped)" "stopped killed false" \
 	"one that ended before has its own"
 
-run dsec-exec --sandbox idle --cmd true
+run dsec-exec idle --cmd true
 isnt "$status" 0 "an operation on a lost one fails"
 run dsec-run --name idle --rm -- echo again
 is "$out" again "the node works, and the name is free"

@@ -17,7 +17,7 @@ in_unit() {
 		--setenv=DSEC_CGROUP="$DSEC_CGROUP" --setenv=PATH="$PATH" "$@"
 }
 
-run in_unit dsec-run --name u
+run in_unit dsec-run --name u --detach -- true
 is "$status" 0 "a sandbox started by a unit"
 id=$(field "$out" .sandbox)
 run dsec-exec u -- echo alive
@@ -26,8 +26,8 @@ box=$(jq .supervisor_pid "$DSEC_RUN/sb/$id/state.json")
 like "$(cat "/proc/$box/cgroup")" "^0::/$DSEC_CGROUP(/|\$)" \
 	"its supervisor is in a group of ours"
 
-run in_unit dsec-exec u --detach -- sleep 60
-run dsec-exec --sandbox u --op list-execs
+run in_unit dsec-exec u --detach --cmd 'sleep 60'
+run dsec-exec u --op list-execs
 like "$(field "$out" '.execs[].outcome // "running"')" running \
 	"a command started by a unit runs on"
 
