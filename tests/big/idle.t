@@ -8,6 +8,8 @@ need_tools jq
 N=${IDLE_SANDBOXES:-1000}
 LEAK_S=30
 tree_new
+echo '{"cpu_overcommit": 64, "memory_overcommit": 16}' \
+	>"$DSEC_CONFIG/node.json"
 leak_start
 
 jq -nc --argjson n "$N" 'range($n) | {id: ., memory_limit_mb: 16, task: "idle",
