@@ -48,7 +48,8 @@ unittest.main(argv=["bad"])
 PY
 
 for m in "$@" failure death; do
-	jq -nc --arg m "$m" '{id: $m, env: {SUITE: $m}, cpu_cores_limit: 0.5,
+	jq -nc --arg m "$m" --rawfile bad "$T/bad.py" '{id: $m,
+		env: {SUITE: $m, BAD: $bad}, cpu_cores_limit: 0.5,
 		memory_limit_mb: 256, task: "spine", labels: {suite: $m}}'
 done >"$T/specs.jsonl"
 
@@ -59,7 +60,7 @@ failure|death) exec /usr/bin/python3 -c "$BAD" ;;
 *) exec /usr/bin/python3 -m unittest -q "test.test_$SUITE" ;;
 esac'
 
-dsec-run --jobs 8 --env BAD="$(cat "$T/bad.py")" <"$T/specs.jsonl" \
+dsec-run --jobs 8 <"$T/specs.jsonl" \
 	2>"$T/run.err" | tee "$T/running.jsonl" |
 	dsec-exec --jobs 8 --timeout 120 --cmd "$COMMAND" \
 		>"$T/results.jsonl" 2>"$T/exec.err"

@@ -1,0 +1,27 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The README's first command: its job runs, its results are right, and it
+# leaves nothing.
+. "$(dirname "$0")/../tap.sh"
+need_root
+need_tools jq
+tree_new
+
+left() {
+	ls -d /tmp/dsec-quickstart.* /dev/shm/dsec-quickstart.* \
+		/sys/fs/cgroup/dsec-quickstart-* \
+		/sys/fs/cgroup/*/dsec-quickstart-* 2>/dev/null
+	grep -o '/[^ ]*dsec-quickstart[^ ]*' /proc/self/mountinfo
+}
+left >"$T/before"
+run timeout 120 env -u DSEC_RUN -u DSEC_LIB -u DSEC_CONFIG -u DSEC_CGROUP \
+	share/quickstart
+is "$status" 0 "it ends well"
+like "$out" '^8 sandboxes ready' "eight sandboxes"
+like "$out" 'eats memory +oom' "one ran out of memory"
+like "$out" 'loops for ever +timeout' "one out of time"
+like "$out" 'right +exited +0 +OK' "one is right"
+[ "$status" = 0 ] || diag "$out" "$err"
+is "$(left)" "$(cat "$T/before")" "nothing is left"
+
+done_testing
