@@ -62,6 +62,7 @@ static int choose_cwd(struct starter *s, const struct starter_want *want,
 
 	if (!*cwd && !want->bare)
 		cwd = json_str(spec, "cwd");
+	s->cwd_default = !*cwd;
 	if (!*cwd && !want->bare)
 		cwd = json_str(spec, "image_cwd");
 	if (!*cwd)
@@ -104,6 +105,7 @@ static int prepare(struct starter *s, const struct starter_want *want,
 		.argv = s->argv,
 		.envp = (const char *const *)s->envp,
 		.cwd = s->cwd,
+		.cwd_default = s->cwd_default,
 		.uid = s->user.uid,
 		.gid = s->user.gid,
 		.groups = s->user.groups,

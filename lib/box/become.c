@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/capability.h>
 #include <stdint.h>
 #include <signal.h>
 #include <string.h>
@@ -133,6 +134,30 @@ static int take_ids(const struct become *b)
 	return 0;
 }
 
+/*
+ * Whoever came from outside was not the sandbox's root, so that becoming a
+ * user took nothing from him: his own rights must decide about the working
+ * directory and the program.
+ */
+static int drop_caps(const struct become *b)
+{
+	struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
+	struct __user_cap_data_struct none[2] = {{0}, {0}};
+
+	if (b->uid == 0)
+		return 0;
+	return syscall(SYS_capset, &head, none) < 0 ? -errno : 0;
+}
+
+static int enter_cwd(const struct become *b)
+{
+	if (chdir(b->cwd) == 0)
+		return 0;
+	if (errno == EACCES && b->cwd_default && chdir("/") == 0)
+		return 0;
+	return -errno;
+}
+
 static const char *path_of(const struct become *b)
 {
 	for (const char *const *p = b->envp; *p; p++)
@@ -202,8 +227,9 @@ void become(struct become *b)
 		return;
 	umask(022);
 	sig_reset();
-	if (!ok(b, BECOME_CWD, chdir(b->cwd) < 0 ? -errno : 0) ||
-	    (!b->confined && !ok(b, BECOME_SETUP, profile_apply(b->profile))))
+	if ((!b->confined && !ok(b, BECOME_SETUP, profile_apply(b->profile))) ||
+	    !ok(b, BECOME_SETUP, drop_caps(b)) ||
+	    !ok(b, BECOME_CWD, enter_cwd(b)))
 		return;
 	ok(b, BECOME_EXEC, execute(b));
 }

@@ -19,6 +19,7 @@ struct become {
 	bool confined; /* by its parent already: profile applied, root inside */
 	const char *const *argv, *const *envp;
 	const char *cwd;
+	bool cwd_default; /* not asked for: "/" for who may not enter it */
 	uid_t uid;
 	gid_t gid;
 	const gid_t *groups;

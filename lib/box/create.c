@@ -235,8 +235,10 @@ int create_one_shot(struct creator *c, json_t *spec, struct become *command,
 	r = prepare(c, spec, false, ret, e);
 	if (r < 0)
 		goto err;
-	if (!command->cwd || !*command->cwd)
+	if (!command->cwd || !*command->cwd) {
 		command->cwd = c->image.cwd;
+		command->cwd_default = true;
+	}
 	cpus_pick(ret->claim.slot, cpu_milli(spec), &command->cpus);
 	l = launch_of(c, spec, ret);
 	l.command = command;

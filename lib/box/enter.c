@@ -219,6 +219,7 @@ int enter_start(const struct enter *en, struct entered *ret, struct err *e)
 				.argv = en->argv,
 				.envp = en->envp,
 				.cwd = en->cwd,
+				.cwd_default = en->cwd_default,
 				.uid = en->uid,
 				.gid = en->gid,
 				.groups = en->groups,

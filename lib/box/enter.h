@@ -24,8 +24,9 @@ struct enter {
 	cpu_set_t cpus;
 	const char *const *argv;
 	const char *const *envp;
-	const char *cwd; /* absolute, inside */
-	uid_t uid;	 /* ids as seen inside */
+	const char *cwd;  /* absolute, inside */
+	bool cwd_default; /* not asked for: "/" for who may not enter it */
+	uid_t uid;	  /* ids as seen inside */
 	gid_t gid;
 	const gid_t *groups;
 	size_t ngroups;
