@@ -35,11 +35,11 @@ void remote_done(struct remote *rm);
 
 /* remote_read(rm, data, cap, e): bytes of its output; 0 at the end.  A
  * tar_source with ${rm} as its argument. */
-ssize_t remote_read(void *rm, void *data, size_t cap, struct err *e);
+ssize_t remote_read(void *arg, void *data, size_t cap, struct err *e);
 
 /* remote_write(rm, data, len, e): all of it to its input.  -EPIPE: it reads no
  * more; remote_end() knows why.  A tar_sink. */
-int remote_write(void *rm, const void *data, size_t len, struct err *e);
+int remote_write(void *arg, const void *data, size_t len, struct err *e);
 
 /* remote_close_in(rm): the end of its input. */
 void remote_close_in(struct remote *rm);

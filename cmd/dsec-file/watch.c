@@ -73,7 +73,7 @@ static int emit(struct watcher *w, const char *event, const char *path,
 		const char *to, bool dir, struct err *e)
 {
 	auto_json json_t *rec = json_pack("{s:s}", "event", event);
-	bool again = !strcmp(event, "modified");
+	bool again = path && !strcmp(event, "modified");
 
 	if (again && w->last.len && !strcmp(w->last.data, path))
 		return 0;

@@ -39,8 +39,8 @@ struct walk;
 int walk_open(int dirfd, const char *path, unsigned flags,
 	      struct walk **ret_walk, struct err *e);
 
-/* walk_next(w, ret_item, e): 1: an entry; 0: that was all. */
-int walk_next(struct walk *w, struct walk_item *ret_item, struct err *e);
+/* walk_next(w, it, e): 1: an entry in *${it}; 0: that was all. */
+int walk_next(struct walk *w, struct walk_item *it, struct err *e);
 
 /* walk_skip(w): do not go into the directory just returned. */
 void walk_skip(struct walk *w);

@@ -268,12 +268,14 @@ exec 7>hold
 	head -c 100000 /dev/zero >half
 	tar -cf - half | head -c 50000
 } >&7
+# shellcheck disable=SC2317 # called by wait_for
 helper_writes() { inside 'ls -A /tmp/fromtar' | grep -q '^\.dsec-'; }
 wait_for 5 helper_writes
 ok $? "a copy is under way"
 kill -KILL $client
 wait $client 2>/dev/null
 exec 7>&-
+# shellcheck disable=SC2317
 helper_cleaned() { ! helper_writes; }
 wait_for 5 helper_cleaned
 ok $? "its client dies: nothing half is left"
@@ -287,6 +289,7 @@ inside 'for p in /proc/[0-9]*; do
 wait $!
 is "$(tail -n 1 "$T/.w" | jq -r .error.code)" deadline \
 	"a helper that is stopped inside: the deadline holds"
+# shellcheck disable=SC2317
 helper_gone() { [ -z "$(inside 'grep -l dsec-file /proc/[0-9]*/comm' 2>/dev/null)" ]; }
 wait_for 10 helper_gone
 ok $? "and it is gone"
