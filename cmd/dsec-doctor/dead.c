@@ -93,6 +93,28 @@ static int remove_path(const char *path, struct err *e)
 	return fd_remove_tree(dir, base + 1, e);
 }
 
+/* What the library has of a sandbox without a claim is from before the machine
+ * went down: the claim was on tmpfs, and goes last otherwise. */
+static int bury_layer(struct doctor *d, const struct cgroup_root *cgroups,
+		      const char *id, struct err *e)
+{
+	auto_json json_t *why = NULL, *spec = NULL;
+	char path[PATH_MAX];
+	int r;
+
+	r = tree_path(path, e, "%s/sb/%s/spec.json", d->tree.lib, id);
+	if (r < 0)
+		return r;
+	if (access(path, F_OK) < 0)
+		return teardown_layer(&d->tree, cgroups, id, e);
+	/* It may be torn; the end is recorded all the same. */
+	if (json_read_file(AT_FDCWD, path, &spec, NULL) < 0)
+		spec = json_object();
+	r = json_pack_or(&why, e, "{s:s, s:b, s:O*}", "outcome", "node-lost",
+			 "infra", 1, "name", json_object_get(spec, "name"));
+	return r < 0 ? r : teardown(&d->tree, cgroups, id, why, e);
+}
+
 static int remove_one(struct doctor *d, const struct cgroup_root *cgroups,
 		      const char *kind, const json_t *leak, struct err *e)
 {
@@ -114,7 +136,7 @@ static int remove_one(struct doctor *d, const struct cgroup_root *cgroups,
 			       ? -EBUSY
 			       : cgroup_remove(cgroups, id, e);
 	if (!strcmp(kind, "layer"))
-		return teardown_layer(&d->tree, cgroups, id, e);
+		return bury_layer(d, cgroups, id, e);
 	if (!strcmp(kind, "claim"))
 		return 0; /* buried by the sweep */
 	return remove_path(path, e);

@@ -16,12 +16,12 @@ is "$status" 0 "dsec-doctor --fix makes the node fit, with a pool"
 diag "$(printf '%s\n' "$out" "$err" | grep -E ': (error|warning)|fixed')"
 for name in idle busy frozen stopped; do
 	run dsec-run --name "$name" --label kept="$name" \
-		--detach -- true
+		--memory 64M --detach -- true
 	is "$status" 0 "a sandbox: $name"
 	field "$out" .sandbox >"$T/$name"
 done
 run dsec-exec idle --step 1 --cmd 'echo first >/srv/done; echo first'
-is "$(field "$out" .outcome)" exited "a numbered step in one"
+is "$(field "$out" .outcome)" exited "a numbered step in one" || diag "$out"
 run dsec-exec busy --detach --cmd 'sleep 3600'
 is "$status" 0 "a command that runs on in one"
 run dsec-pause frozen

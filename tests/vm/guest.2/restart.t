@@ -23,7 +23,7 @@ for name in idle busy frozen; do
 	like "$out" "$(cat "$T/$name")" "dsec-doctor names what was lost: $name"
 done
 run dsec-doctor --fix
-is "$status" 0 "dsec-doctor --fix"
+is "$status" 0 "dsec-doctor --fix" || diag "$out$err"
 run dsec-doctor --leaks
 is "$status" 0 "dsec-doctor --leaks: clean"
 diag "$out"
@@ -43,5 +43,5 @@ is "$(ended stopped)" "stopped killed false" \
 run dsec-exec idle --cmd true
 isnt "$status" 0 "an operation on a lost one fails"
 run dsec-run --name idle --rm -- echo again
-is "$out" again "the node works, and the name is free"
+is "$out" again "the node works, and the name is free" || diag "$err"
 done_testing

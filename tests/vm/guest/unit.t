@@ -19,10 +19,9 @@ in_unit() {
 
 run in_unit dsec-run --name u --detach -- true
 is "$status" 0 "a sandbox started by a unit"
-id=$(field "$out" .sandbox)
 run dsec-exec u -- echo alive
 is "$out" alive "it lives when the unit has ended"
-box=$(jq .supervisor_pid "$DSEC_RUN/sb/$id/state.json")
+box=$(dsec-ps | jq -r .supervisor_pid)
 like "$(cat "/proc/$box/cgroup")" "^0::/$DSEC_CGROUP(/|\$)" \
 	"its supervisor is in a group of ours"
 
