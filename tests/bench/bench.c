@@ -64,6 +64,15 @@ static struct contender contenders[CONTENDERS_MAX];
 static size_t ncontenders;
 static unsigned long names;
 
+static int open_or_die(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		err(1, "%s", path);
+	return fd;
+}
+
 static double now(void)
 {
 	struct timespec t;
@@ -163,13 +172,22 @@ static char **environment(const struct contender *c)
 	return env;
 }
 
+/* Opened anew, so that each reads it from its beginning. */
+static int filter_open(void)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", arg_filter);
+	return open_or_die(path);
+}
+
 static pid_t start(struct contender *c, size_t slot, int in, int out)
 {
 	posix_spawn_file_actions_t fa;
 	char *argv[WORDS_MAX + 1];
 	size_t n = 0;
 	pid_t pid;
-	int r;
+	int r, filter = -1;
 
 	for (char **w = c->words + c->nenv; *w; w++)
 		argv[n++] = fill(*w, slot);
@@ -178,11 +196,13 @@ static pid_t start(struct contender *c, size_t slot, int in, int out)
 	posix_spawn_file_actions_adddup2(&fa, in, 0);
 	posix_spawn_file_actions_adddup2(&fa, out, 1);
 	if (has(c, 's')) {
-		lseek(arg_filter, 0, SEEK_SET);
-		posix_spawn_file_actions_adddup2(&fa, arg_filter, SECCOMP_FD);
+		filter = filter_open();
+		posix_spawn_file_actions_adddup2(&fa, filter, SECCOMP_FD);
 	}
 	r = posix_spawnp(&pid, argv[0], &fa, NULL, argv, environment(c));
 	posix_spawn_file_actions_destroy(&fa);
+	if (filter >= 0)
+		close(filter);
 	if (r != 0)
 		errx(1, "%s: %s", argv[0], strerror(r));
 	return pid;
@@ -422,15 +442,6 @@ static size_t number(const char *text, size_t max)
 	if (*end || v < 1 || v > max)
 		errx(64, "'%s' is not a number from 1 to %zu", text, max);
 	return v;
-}
-
-static int open_or_die(const char *path)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-	if (fd < 0)
-		err(1, "%s", path);
-	return fd;
 }
 
 static void parse(int argc, char **argv)

@@ -9,7 +9,7 @@ mib_per_s() { # JSONL NAME
 part_output() {
 	say "$mib MiB of output in writes of 128 KiB: $few rounds"
 	id=$(box '{"memory_limit_mb":512,"cpu_cores_limit":2}')
-	"$bin/dsec-exec" "$id" -- /bin/sh -c 'cat >/tmp/w; chmod 755 /tmp/w' \
+	"$bin/dsec-exec" -i "$id" -- /bin/sh -c 'cat >/tmp/w; chmod 755 /tmp/w' \
 		<"$build/bench/writer"
 	line=$(jq -nc --arg id "$id" --arg mib "$mib" \
 		'{sandbox: $id, command: ["/tmp/w", $mib]}')
