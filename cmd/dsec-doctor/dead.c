@@ -127,7 +127,8 @@ static int remove_one(struct doctor *d, const struct cgroup_root *cgroups,
 			       ? err_sys(e, errno, "unmount '%s'", path)
 			       : 0;
 	if (!strcmp(kind, "process"))
-		return kill(atoi(strrchr(path, '/') + 1), SIGKILL) < 0 &&
+		return kill((pid_t)strtol(strrchr(path, '/') + 1, NULL, 10),
+			    SIGKILL) < 0 &&
 				       errno != ESRCH
 			       ? err_sys(e, errno, "kill '%s'", path)
 			       : 0;

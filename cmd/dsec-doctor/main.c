@@ -121,8 +121,9 @@ static int unmount(struct doctor *d, struct err *e)
 	int r;
 
 	r = unmount_prepared(d, e);
-	json_array_foreach(d->fixed, i, v)
+	json_array_foreach(d->fixed, i, v) {
 		printf("%s\n", json_string_value(v));
+	}
 	return r;
 }
 

@@ -118,8 +118,9 @@ static void print_people(const struct doctor *d, bool ok)
 	json_t *v;
 	size_t i;
 
-	json_array_foreach(d->fixed, i, v)
+	json_array_foreach(d->fixed, i, v) {
 		printf("done: %s\n", json_string_value(v));
+	}
 	print_object("This machine can:", d->features);
 	print_object("It has:", d->values);
 	json_array_foreach(d->findings, i, v) {
