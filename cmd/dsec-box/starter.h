@@ -27,7 +27,6 @@ struct starter {
 	char **envp;
 	char *cwd;
 	bool cwd_default;
-	int root_fd;
 	uid_t host_uid; /* the user's, outside */
 	gid_t host_gid;
 };

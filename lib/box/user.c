@@ -202,6 +202,8 @@ static int resolve_user(int root_fd, const char *word, struct user *u,
 	r = from_passwd(root_fd, uid < 0 ? word : NULL, uid, u);
 	if (r < 0)
 		return err_sys(e, ENOMEM, "user '%s'", word);
+	if (r == 0 && uid < 0 && !strcmp(word, "root"))
+		uid = 0; /* needs no file to say so */
 	if (r == 0 && uid < 0)
 		return unknown(e, "user", word);
 	if (r > 0)

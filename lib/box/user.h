@@ -32,9 +32,10 @@ struct user {
  * ${word} is USER, USER:GROUP or :GROUP, each a name or a decimal number;
  * ${root_fd} is the sandbox's root (O_PATH will do).  ":GROUP" takes its user
  * from ${dflt}, itself such a word, or root if that has none.  A number needs
- * no line in the files: its group is then the same number, unless given.  With
- * a GROUP there are no supplementary groups.  Code "user_unknown" for
- * everything else; nothing but 0 or a passwd line saying so is ever root.
+ * no line in the files, nor does "root": its group is then the same number,
+ * unless given.  With a GROUP there are no supplementary groups.  Code
+ * "user_unknown" for everything else; nothing but 0, "root" or a name whose
+ * passwd line says so is ever root.
  */
 int user_resolve(int root_fd, const char *word, const char *dflt,
 		 struct user *ret, struct err *e);
