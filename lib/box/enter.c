@@ -9,9 +9,10 @@
  *
  * We are suspended meanwhile (CLONE_VFORK), which also keeps the OOM killer
  * from choosing a child whose memory is ours.  Those inside can be stopped or
- * killed from inside before the command executes: a timer of the second ends
- * the wait for what was stopped, and the first sees to it that nobody stands
- * on our stacks any more when it ends.
+ * killed from inside before the command executes.  A timer ends the wait for
+ * what was stopped; it is the first's, because a stop signal that is pending
+ * keeps the second from hearing of its own.  Whoever ends early, we see to it
+ * that nobody stands on our stacks any more.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -42,6 +43,7 @@ struct entry {
 	struct cgroup_join join;
 	struct become b;
 	struct entered out;
+	int second; /* pidfd */
 	enum { JOIN_CGROUP, JOIN_NS, OPEN_TTY, CLONE_COMMAND } step;
 	int r;	  /* of the joiner: -errno */
 	bool cut; /* something inside ended the start */
@@ -86,7 +88,6 @@ static int open_tty(struct entry *en)
 /* Inside the pid namespace; suspended until the command executes. */
 static int second_main(void *arg)
 {
-	struct itimerval limit = {.it_value.tv_sec = START_SECONDS};
 	struct entry *en = arg;
 	struct clone_child c = {
 		.flags = CLONE_VFORK,
@@ -98,44 +99,51 @@ static int second_main(void *arg)
 	};
 	pid_t pid;
 
-	if (setitimer(ITIMER_REAL, &limit, NULL) < 0) {
-		en->r = -errno;
-		return 1;
-	}
 	pid = clone_child(&c, command_main, en);
 	if (pid < 0)
 		en->r = pid;
 	return pid < 0;
 }
 
-/* The second was killed: the command may stand on our stack still. */
-static void end_command(struct entry *en)
+static void end(int pidfd)
+{
+	if (pidfd < 0)
+		return;
+	syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+	proc_wait_pidfd(pidfd, -1);
+}
+
+/* The first or the second was killed: others may stand on our stacks still.
+ * The second goes first, or it could start the command after that was ended. */
+static void cut(struct entry *en)
 {
 	en->cut = true;
-	if (en->out.pidfd < 0)
-		return;
-	syscall(SYS_pidfd_send_signal, en->out.pidfd, SIGKILL, NULL, 0);
-	proc_wait_pidfd(en->out.pidfd, -1);
+	end(en->second);
+	end(en->out.pidfd);
 }
 
 static int clone_second(struct entry *en)
 {
+	struct itimerval limit = {.it_value.tv_sec = START_SECONDS};
 	struct clone_child c = {
 		.flags = CLONE_VFORK | CLONE_FILES,
 		.into_cgroup = -1,
+		.pidfd = &en->second,
 		.stack = stacks.second,
 		.stack_size = sizeof(stacks.second),
 	};
 	int status = 0;
 	pid_t pid;
 
+	if (setitimer(ITIMER_REAL, &limit, NULL) < 0)
+		return -errno;
 	pid = clone_child(&c, second_main, en);
 	if (pid < 0)
 		return pid;
 	while (waitpid(pid, &status, __WALL) < 0 && errno == EINTR)
 		;
 	if (WIFSIGNALED(status))
-		end_command(en);
+		cut(en);
 	return en->r;
 }
 
@@ -195,13 +203,18 @@ static int run(struct entry *en, struct err *e)
 		.stack = stacks.joiner,
 		.stack_size = sizeof(stacks.joiner),
 	};
+	int status = 0;
 	pid_t pid;
 
 	pid = clone_child(&c, joiner_main, en);
 	if (pid < 0)
 		return err_sys(e, -pid, "start a child");
-	while (waitpid(pid, NULL, __WALL) < 0 && errno == EINTR)
+	while (waitpid(pid, &status, __WALL) < 0 && errno == EINTR)
 		;
+	if (WIFSIGNALED(status))
+		cut(en);
+	if (en->second >= 0)
+		fd_close(steal_fd(&en->second));
 	if (en->cut)
 		return stuck(e);
 	if (en->r < 0)
@@ -233,6 +246,7 @@ int enter_start(const struct enter *en, struct entered *ret, struct err *e)
 				.exe_fd = en->exe_fd,
 			},
 		.out = {.pidfd = -1, .tty = -1},
+		.second = -1,
 	};
 	int r;
 

@@ -7,7 +7,8 @@
  *	siege inside      single attempts
  *	siege bomb        fork until refused, say "bomb N", wait for the end
  *	siege hunt N      for N seconds trace and read every process that comes
- *	siege reach W...  unix:PATH abstract:NAME tcp:ADDRESS:PORT vsock:PORT
+ *	siege ambush N S  for N seconds send signal S to every process that
+ *comes siege reach W...  unix:PATH abstract:NAME tcp:ADDRESS:PORT vsock:PORT
  *	siege whoami      euid and capabilities, for copies with setuid or file
  *	                  capabilities
  */
@@ -493,6 +494,27 @@ static void hunt_one(pid_t pid, struct prey *p)
 	}
 }
 
+/* Signal every process as soon as there is one: those on their way in, too. */
+static int ambush(int seconds, int sig)
+{
+	time_t end = time(NULL) + seconds;
+	pid_t last = getpid();
+	unsigned hit = 0;
+	char text[32];
+
+	say(11, "ambush", "ready");
+	while (time(NULL) < end)
+		for (int i = 0; i < 2000; i++)
+			for (pid_t next = last + 1; next < last + 6; next++)
+				if (kill(next, sig) == 0) {
+					hit++;
+					last = next;
+				}
+	snprintf(text, sizeof(text), "%u", hit);
+	say(11, "ambush hit", text);
+	return 0;
+}
+
 static int hunt(int seconds)
 {
 	static unsigned char known[1 << 22];
@@ -595,6 +617,8 @@ int main(int argc, char **argv)
 		bomb();
 	if (!strcmp(what, "hunt") && argc > 2)
 		return hunt(atoi(argv[2]));
+	if (!strcmp(what, "ambush") && argc > 3)
+		return ambush(atoi(argv[2]), atoi(argv[3]));
 	if (!strcmp(what, "reach")) {
 		for (int i = 2; i < argc; i++)
 			attempt(16, argv[i], reach, argv[i]);

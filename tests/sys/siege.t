@@ -113,6 +113,27 @@ seen=$(sed -n 's/^11 hunt seen	//p' "$T/prey")
 [ "${seen:-0}" -ge 4 ]
 ok $? "though ${seen:-0} processes were met"
 
+# --- 11: nor can it hold up whom it meets --------------------------------------
+
+for signal in 19 9 14; do
+	limit 30 dsec-exec killer --detach --cmd \
+		"exec /opt/siege ambush 3 $signal" </dev/null >"$T/ambush"
+	ambush=$(jq -r .exec "$T/ambush")
+	wait_for 10 says killer "$ambush" 'ready'
+	for i in 1 2 3; do
+		limit 4 dsec-exec killer --timeout 1 --grace 0.1 --cmd true \
+			</dev/null >"$T/rec" 2>&1
+		is "$(jq -r 'has("ok")' "$T/rec")" true \
+			"a command is answered under signal $signal"
+	done
+	limit 30 dsec-exec killer --op wait --exec "$ambush" </dev/null \
+		>"$T/wait"
+	is "$(jq -r .outcome "$T/wait")" exited "the ambush ends"
+	isnt "$(said killer "$ambush" | sed -n 's/^11 ambush hit	//p')" 0 \
+		"it hit somebody"
+	is "$(in_box killer echo alive)" alive "and nothing is worse for it"
+done
+
 # --- 12: the sandbox's programs are its own; ours are not among them ----------
 
 in_box killer sh -c 'echo /tmp/evil.so >/etc/ld.so.preload'
