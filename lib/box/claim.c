@@ -196,6 +196,11 @@ static int write_claim(const struct tree *t, const struct claim_want *want,
 	text = json_dumps(obj, JSON_COMPACT);
 	if (!text)
 		return err_sys(e, ENOMEM, "claim");
+	if (strlen(text) > JSON_LINE_MAX)
+		return err_set(e, -EMSGSIZE, "too_large",
+			       "name, task, project and labels together are "
+			       "over %d bytes",
+			       JSON_LINE_MAX);
 	fd = open(tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return err_sys(e, errno, "create '%s'", tmp);
@@ -382,7 +387,7 @@ static int release_locked(struct ledger *l, const char *id, struct err *e)
 	if (r < 0)
 		return r;
 	r = json_read_file(AT_FDCWD, path, &claim, e);
-	if (r == -EBADMSG)
+	if (r == -EBADMSG || r == -EFBIG)
 		return release_unknown(l, id, e);
 	if (r == -ENOENT) {
 		*strrchr(path, '/') = '\0';
@@ -460,7 +465,7 @@ static int bury_one(const struct tree *t, const char *id, claim_bury_fn *bury,
 		r = tree_path(path, e, "%s/sb/%s/claim.json", t->run, id);
 	if (r == 0)
 		r = json_read_file(AT_FDCWD, path, &claim, e);
-	if (r < 0 && r != -EBADMSG)
+	if (r < 0 && r != -EBADMSG && r != -EFBIG)
 		return r;
 	r = bury ? bury(t, id, claim, arg, e) : 0;
 	if (r == 0 && ledger_has_claim(t, id))

@@ -95,7 +95,7 @@ static int add_claim(struct ledger *l, int dirfd, const char *name,
 	if (r == -ENOENT || r == -ENOTDIR)
 		return 0; /* for ledger_prune() */
 	/* One that does not read counts as a sandbox all the same. */
-	if (r < 0 && r != -EBADMSG)
+	if (r < 0 && r != -EBADMSG && r != -EFBIG)
 		return r;
 	a = claim_amounts(claim);
 	admit_add(&l->d.held, &a);

@@ -231,6 +231,39 @@ static void test_dead(void)
 	configure(NULL);
 }
 
+/* One that nobody can read holds up nobody else. */
+static void test_odd(void)
+{
+	auto_json json_t *spec = NULL;
+	auto_free char *big = malloc(JSON_LINE_MAX);
+	char id[BOX_ID_LEN + 1];
+	struct claim_want want = {.id = id, .kind = "x", .bury = bury};
+	struct claim c = {.fd = -1}, d = {.fd = -1};
+	char path[PATH_MAX];
+	struct err e = {0};
+
+	memset(big, 'a', JSON_LINE_MAX - 1);
+	big[JSON_LINE_MAX - 1] = '\0';
+	spec = json_pack("{s:i, s:{s:s}}", "memory_limit_mb", 10, "labels", "k",
+			 big);
+	good(tree_new_id(&tree, id, &e), &e, "an id");
+	want.spec = spec;
+	is_int(claim_take(&tree, &want, &c, &e), -EMSGSIZE, "too much to say");
+	is_str(e.code, "too_large", "... has its code");
+	ok(count("sb") == 0 && count("uid") == 0, "nothing is left of it");
+	good(take(id, NULL, NULL, 10, &c, &e), &e, "taken");
+	snprintf(path, sizeof(path), "%s/sb/%s/claim.json", tree.run, id);
+	is_int(truncate(path, 20), 0, "torn");
+	snprintf(path, sizeof(path), "%s/ledger", tree.run);
+	unlink(path);
+	good(take(id, NULL, NULL, 10, &d, &e), &e, "another goes on");
+	good(claim_release(&tree, id, &d.fd, &e), &e, "and ends");
+	fd_close(c.fd);
+	good(claim_sweep(&tree, bury, NULL, NULL, &e), &e, "swept");
+	held(0, 0, "nothing is held");
+	ok(count("sb") == 0 && count("uid") == 0, "nothing is left");
+}
+
 static void spoil(const void *data, size_t len, off_t at)
 {
 	char path[PATH_MAX];
@@ -368,6 +401,7 @@ int main(void)
 	test_one();
 	test_refuse();
 	test_dead();
+	test_odd();
 	test_ledger();
 	configure("{\"cpu_cores\":100,\"memory_mb\":100000}");
 	t0 = clock_ms();
