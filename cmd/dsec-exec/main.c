@@ -131,7 +131,9 @@ static int too_many_words(const struct args *a, struct err *e)
 static int raw_main(const struct tree *t, struct args *a, int *ret_status,
 		    struct err *e)
 {
-	struct raw_opts opts = {a->interactive, a->attach != NULL};
+	struct raw_opts opts = {.interactive = a->interactive,
+				.attach = a->attach != NULL,
+				.tty = json_flag(a->req, "tty")};
 	int r;
 
 	if (a->nwords > 1)
@@ -141,6 +143,7 @@ static int raw_main(const struct tree *t, struct args *a, int *ret_status,
 		return err_set(e, -EINVAL, "usage",
 			       "--attach goes with no command and no --op");
 	if (a->attach) {
+		json_object_del(a->req, "tty");
 		json_object_set_new(a->req, "op", json_string("attach"));
 		json_object_set_new(a->req, "exec", json_string(a->attach));
 	}

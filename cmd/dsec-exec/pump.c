@@ -83,6 +83,15 @@ static int took(struct pump *p, ssize_t n)
 	return AGAIN;
 }
 
+/* A larger pipe changes nothing but how often its reader must wake us. */
+static bool grow(struct pump *p)
+{
+	bool again = !p->grown && fcntl(p->dst, F_SETPIPE_SZ, SPLICE_MAX) > 0;
+
+	p->grown = true;
+	return again;
+}
+
 static int splice_some(struct pump *p, bool first)
 {
 	struct pump_part *part = &p->parts[p->now];
@@ -107,7 +116,7 @@ static int splice_some(struct pump *p, bool first)
 	if (errno == EAGAIN) {
 		/* Poll said that the source has something. */
 		p->blocked = first;
-		return LATER;
+		return first && grow(p) ? AGAIN : LATER;
 	}
 	if (errno == EINVAL || errno == ENOSYS || errno == ESPIPE)
 		p->copy = true;

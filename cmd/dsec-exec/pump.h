@@ -30,6 +30,7 @@ struct pump {
 	int lost;	/* errno of the destination, which is given up */
 	bool blocked;	/* the destination is full */
 	bool copy;	/* splice is refused here */
+	bool grown;	/* a pipe was made larger when it was first full */
 	bool watch_dst; /* notice when its reader goes away */
 	bool once;	/* a source that may wait in a second read */
 	char *buf;

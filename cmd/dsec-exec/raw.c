@@ -153,8 +153,14 @@ static int take_input(struct raw *w, struct ctl_record *r, struct err *e)
 	if (fd < 0)
 		fd = ctl_take_fd(r, "stdin");
 	w->stdin_fd = fd;
-	if (fd < 0 || !w->opts->interactive)
+	if (!w->opts->interactive)
 		return 0;
+	if (fd < 0)
+		return err_set(e, -EOPNOTSUPP, "unsupported",
+			       "%s has no terminal: --op input sends to it",
+			       w->exec);
+	if (w->opts->attach)
+		terminal_copy_size(&w->term, fd);
 	/* Our own stays open: a terminal is restored through it. */
 	in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
 	if (in < 0)
@@ -483,7 +489,7 @@ static int send_request(struct raw *w, json_t *req, struct err *e)
 			    json_pack("[s, s]", names[OUT], names[ERR]));
 	if (w->opts->interactive && !w->opts->attach)
 		json_object_set_new(line, "stdin", json_string("pipe"));
-	if (w->term.wanted)
+	if (w->term.wanted && !w->opts->attach)
 		terminal_describe(&w->term, line);
 	return ctl_send(w->ctl, line, NULL, 0, e);
 }
@@ -500,7 +506,7 @@ int raw_run(const struct tree *tree, json_t *req, const struct raw_opts *opts,
 	pump_init(&w.in, -1);
 	pump_init(&w.out[OUT], STDOUT_FILENO);
 	pump_init(&w.out[ERR], STDERR_FILENO);
-	w.term.wanted = json_flag(req, "tty");
+	w.term.wanted = opts->tty;
 	w.term.interactive = opts->interactive;
 	r = set_up(&w, req, e);
 	if (r == 0)

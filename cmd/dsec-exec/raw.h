@@ -11,6 +11,7 @@
 struct raw_opts {
 	bool interactive; /* our standard input is the command's */
 	bool attach;	  /* the request is an attach, not an exec */
+	bool tty;	  /* the command has, or is to have, a terminal */
 };
 
 /*

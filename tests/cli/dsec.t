@@ -1,0 +1,43 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The front becomes the program that is asked for, and nothing else.
+. "$(dirname "$0")/../tap.sh"
+tree_new
+
+run dsec --version
+like "$out" '^dsec [0-9]' "--version"
+run dsec
+is "$status" 0 "alone it helps"
+for p in run exec; do
+	like "$out" "^  $p +[a-z]" "and lists $p"
+done
+unlike "$out" '^  box' "but no internal program"
+first=$out
+run dsec --help
+is "$out" "$first" "--help is the same"
+run dsec exec --version
+like "$out" '^dsec-exec [0-9]' "dsec exec is dsec-exec"
+run dsec exec --no-such-flag
+is "$status" 64 "with its exit status"
+run dsec exce
+is "$status" 64 "an unknown program"
+like "$err" "is it 'exec'" "and the nearest name"
+run dsec zzzzzz
+is "$status" 64 "a name that is near none"
+unlike "$err" 'is it' "has no suggestion"
+for name in '' ../exec "$(printf '%05000d' 7)" --nope; do
+	run dsec "$name"
+	is "$status" 64 "no program: '$(printf %.20s "$name")'"
+done
+# Its own directory goes before PATH; PATH is looked at for the rest.
+mkdir "$T/bin" "$T/path"
+cp "$BIN/dsec" "$T/bin/"
+for p in bin/dsec-exec path/dsec-exec path/dsec-fork; do
+	printf '#!/bin/sh\necho "%s $*"\n' "$p" >"$T/$p"
+	chmod +x "$T/$p"
+done
+is "$(PATH="$T/path:$PATH" "$T/bin/dsec" exec 'a b' c)" "bin/dsec-exec a b c" \
+	"the program beside it"
+is "$(PATH="$T/path:$PATH" "$T/bin/dsec" fork x)" "path/dsec-fork x" \
+	"one of PATH"
+done_testing
