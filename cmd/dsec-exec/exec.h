@@ -42,6 +42,8 @@ struct file_call {
 	struct ctl *ctl;      /* connected to the sandbox */
 	uint64_t deadline_ms; /* clock_ms(); 0: none */
 	int events;	      /* record_write() events here, with the id */
+	const char *key;      /* of an operation that must not be done twice */
+	bool repeated;	      /* out: it was done before, and is not again */
 };
 
 /*
@@ -71,7 +73,8 @@ int copy_main(const struct tree *tree, const char *from, const char *to,
  * helper_start(c, args, user, ret, e):
  * Ask the supervisor to start it with ${args} (an array of strings, a new
  * reference is taken) as ${user} (NULL: the sandbox's) and take its
- * descriptors: blocking pipes, the caller's.
+ * descriptors: blocking pipes, the caller's.  -EALREADY when ${c}->key was used
+ * before and that went well: ${c}->repeated is set, and nothing runs.
  *
  * helper_end(c, ret_status, e):
  * Wait for its end, after the caller closed or drained what it was given.  0

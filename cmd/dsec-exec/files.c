@@ -185,6 +185,16 @@ static int do_read(struct file_call *c, json_t *rec, struct err *e)
 	return set_data(rec, data.len ? data.data : "", data.len, e);
 }
 
+/* The data is no argument; its hash is, so that a key knows it. */
+static uint64_t hash_of(const char *data, size_t len)
+{
+	uint64_t h = 0xcbf29ce484222325u;
+
+	for (size_t i = 0; i < len; i++)
+		h = (h ^ (unsigned char)data[i]) * 0x100000001b3u;
+	return h;
+}
+
 static int do_write(struct file_call *c, json_t *rec, struct err *e)
 {
 	auto_json json_t *result = NULL;
@@ -202,7 +212,9 @@ static int do_write(struct file_call *c, json_t *rec, struct err *e)
 		r = make_args(c, &args, e);
 	if (r < 0)
 		return r;
-	if (remote_arg(args, "size=%zu", len) < 0)
+	if (remote_arg(args, "size=%zu", len) < 0 ||
+	    (c->key && remote_arg(args, "tag=%016llx",
+				  (unsigned long long)hash_of(data, len)) < 0))
 		json_decref(steal_ptr(args));
 	r = remote_start(&rm, c, args, e);
 	if (r == 0)
@@ -388,12 +400,14 @@ static int do_transfer(struct file_call *c, bool in, json_t **ret_rec,
 
 static const struct {
 	const char *name;
-	op_fn *fn; /* NULL: put and get */
+	op_fn *fn;    /* NULL: put and get */
+	bool changes; /* the sandbox: "key" matters */
 } file_ops[] = {
-	{"read", do_read},    {"write", do_write}, {"list", do_list},
-	{"stat", do_plain},   {"mkdir", do_plain}, {"move", do_plain},
-	{"remove", do_plain}, {"watch", do_watch}, {"put", NULL},
-	{"get", NULL},
+	{"read", do_read, false},   {"write", do_write, true},
+	{"list", do_list, false},   {"stat", do_plain, false},
+	{"mkdir", do_plain, true},  {"move", do_plain, true},
+	{"remove", do_plain, true}, {"watch", do_watch, false},
+	{"put", NULL, true},	    {"get", NULL, false},
 };
 
 bool file_is_op(const char *op)
@@ -404,6 +418,20 @@ bool file_is_op(const char *op)
 	return false;
 }
 
+/* Done before, for the same key: that is the answer, and no more is known. */
+static int say_repeated(const struct file_call *c, json_t **ret_rec,
+			struct err *e)
+{
+	json_t *rec = record_ok(c->req);
+
+	if (!rec || json_object_set_new(rec, "repeated", json_true()) < 0) {
+		json_decref(rec);
+		return err_sys(e, ENOMEM, "record");
+	}
+	*ret_rec = rec;
+	return 0;
+}
+
 int file_run(struct file_call *c, json_t **ret_rec, struct err *e)
 {
 	const char *op = json_str(c->req, "op");
@@ -411,16 +439,20 @@ int file_run(struct file_call *c, json_t **ret_rec, struct err *e)
 	op_fn *fn = NULL;
 	int r;
 
-	for (size_t i = 0; i < array_len(file_ops); i++)
-		if (!strcmp(file_ops[i].name, op))
-			fn = file_ops[i].fn;
-	if (!fn)
-		return do_transfer(c, !strcmp(op, "put"), ret_rec, e);
+	for (size_t i = 0; i < array_len(file_ops); i++) {
+		if (strcmp(file_ops[i].name, op))
+			continue;
+		fn = file_ops[i].fn;
+		if (file_ops[i].changes && json_object_get(c->req, "key"))
+			c->key = json_str(c->req, "key");
+	}
 	rec = record_ok(c->req);
 	if (!rec)
 		return err_sys(e, ENOMEM, "record");
-	r = fn(c, rec, e);
-	if (r == 0)
+	r = fn ? fn(c, rec, e) : do_transfer(c, !strcmp(op, "put"), ret_rec, e);
+	if (r < 0 && c->repeated)
+		return say_repeated(c, ret_rec, e);
+	if (r == 0 && fn)
 		*ret_rec = steal_ptr(rec);
 	return r;
 }

@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "exec.h"
+#include "wire/exit.h"
 #include "wire/record.h"
 
 /* The next record that matters: "started", or the last one. */
@@ -21,6 +22,23 @@ static int next_record(struct file_call *c, struct ctl_record *ret,
 	}
 }
 
+/* It was run before, for the same key: its exit status says how that ended. */
+static int repeated(struct file_call *c, const json_t *rec, struct err *e)
+{
+	int64_t status = json_int(rec, "exit_code", -1);
+	int r = record_to_err(rec, e);
+
+	if (r < 0)
+		return r;
+	c->repeated = status == 0;
+	err_set(e, -EALREADY, "internal",
+		"the first request of this key failed so");
+	status -= HELPER_EXIT_BASE;
+	if (e && status >= 0 && status < (int64_t)exit_codes_len)
+		e->code = exit_codes[status].code;
+	return -EALREADY;
+}
+
 int helper_start(struct file_call *c, json_t *args, const char *user,
 		 struct helper *ret, struct err *e)
 {
@@ -29,14 +47,14 @@ int helper_start(struct file_call *c, json_t *args, const char *user,
 	struct helper h;
 	int r;
 
-	r = json_pack_or(&req, e, "{s:s, s:O, s:s*}", "op", "file", "args",
-			 args, "user", user);
+	r = json_pack_or(&req, e, "{s:s, s:O, s:s*, s:s*}", "op", "file",
+			 "args", args, "user", user, "key", c->key);
 	if (r == 0)
 		r = ctl_send(c->ctl, req, NULL, 0, e);
 	if (r == 0)
 		r = next_record(c, &rec, e);
-	if (r == 0)
-		r = rec.final ? record_to_err(rec.rec, e) : 0;
+	if (r == 0 && rec.final)
+		r = repeated(c, rec.rec, e);
 	if (r < 0)
 		return r;
 	h = (struct helper){ctl_take_fd(&rec, "stdin"),

@@ -182,12 +182,15 @@ static int split(const char *path, char *dir, char *name, struct err *e)
 	return 0;
 }
 
-static json_t *tar_in_args(const char *dir, const char *name)
+/* With a key, a copy of another source is another request. */
+static json_t *tar_in_args(const struct transfer *t, const char *from,
+			   const char *dir, const char *name)
 {
 	json_t *args = json_pack("[s, s]", "tar-in", "parents=1");
 
 	if (args && remote_path(args, "path", dir) == 0 &&
-	    (!name || !*name || remote_path(args, "name", name) == 0))
+	    (!name || !*name || remote_path(args, "name", name) == 0) &&
+	    (!t->c->key || remote_path(args, "tag", from) == 0))
 		return args;
 	json_decref(args);
 	return NULL;
@@ -213,7 +216,7 @@ int transfer_in(struct transfer *t, const char *from, const char *to,
 	if (r < 0)
 		return r;
 	p.name = *name ? name : ".";
-	r = start(t, &rm, tar_in_args(*name ? dir : to, name), e);
+	r = start(t, &rm, tar_in_args(t, from, *name ? dir : to, name), e);
 	if (r == 0) {
 		r = pack_tree(&p, &w, &n, e);
 		tar_writer_done(&w);
@@ -230,7 +233,7 @@ int transfer_tar_in(struct transfer *t, int fd, const char *to, struct err *e)
 	ssize_t n = 0;
 	int r;
 
-	r = start(t, &rm, tar_in_args(to, NULL), e);
+	r = start(t, &rm, tar_in_args(t, NULL, to, NULL), e);
 	while (r == 0) {
 		n = extract_fd_source(&fd, data, sizeof(data), e);
 		if (n <= 0)

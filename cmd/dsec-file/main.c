@@ -40,6 +40,7 @@ static const struct arg_row arg_rows[] = {
 	{"sync", ARG_SYNC, FLAG, AT(sync)},
 	{"owner", ARG_OWNER, FLAG, AT(owner)},
 	{"follow", ARG_FOLLOW, FLAG, AT(follow)},
+	{"tag", ARG_TAG, PATH, AT(tag)},
 };
 
 struct op {
@@ -183,7 +184,7 @@ static int run(int argc, char **argv, struct call *c, struct err *e)
 			return r;
 	}
 	if ((c->given & op->need) != op->need ||
-	    (c->given & ~(op->need | op->may)))
+	    (c->given & ~(op->need | op->may | ARG_TAG)))
 		return err_set(e, -EINVAL, "usage",
 			       "%s: an argument is missing or not its own",
 			       op->name);
@@ -229,7 +230,7 @@ static int answer(const struct call *c, int r, const struct err *why)
 		return EXIT_SYSTEM;
 	if (record_write(STDERR_FILENO, rec, &e) < 0)
 		return EXIT_STDOUT_LOST;
-	return r < 0 ? (int)exit_of(why) : EXIT_OK;
+	return r < 0 ? exit_helper(why) : EXIT_OK;
 }
 
 static int help(void)
@@ -268,5 +269,6 @@ int main(int argc, char **argv)
 	free(c.path);
 	free(c.to);
 	free(c.name);
+	free(c.tag);
 	return r;
 }

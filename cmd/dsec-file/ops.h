@@ -25,12 +25,13 @@ enum arg {
 	ARG_SYNC = 1 << 11,
 	ARG_OWNER = 1 << 12,
 	ARG_FOLLOW = 1 << 13,
+	ARG_TAG = 1 << 14, /* any word, to tell requests of one key apart */
 };
 
 /* One call: its arguments, and in ${res} the keys of its result. */
 struct call {
 	unsigned given;
-	char *path, *to, *name;
+	char *path, *to, *name, *tag;
 	int64_t offset, limit, size, depth, timeout_ms;
 	mode_t mode;
 	bool parents, recursive, sync, owner, follow;

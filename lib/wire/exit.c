@@ -94,3 +94,11 @@ enum exit_status exit_join(enum exit_status was, enum exit_status one)
 		return one;
 	return one == EXIT_OK ? was : EXIT_NO;
 }
+
+int exit_helper(const struct err *e)
+{
+	for (size_t i = 0; e->code && i < exit_codes_len; i++)
+		if (!strcmp(exit_codes[i].code, e->code))
+			return HELPER_EXIT_BASE + (int)i;
+	return EXIT_BUG;
+}

@@ -33,6 +33,13 @@ struct exit_code {
 extern const struct exit_code exit_codes[];
 extern const size_t exit_codes_len;
 
+/*
+ * How the file helper ends when it fails: this plus the place of its error's
+ * code in exit_codes, so that its status alone says which.
+ */
+#define HELPER_EXIT_BASE 128
+int exit_helper(const struct err *e);
+
 /* The words of "outcome". */
 struct exit_outcome {
 	const char *outcome;

@@ -56,6 +56,25 @@ is "$(field "$out" '.entries[].name_b64 // empty')" /w== "a name that is not UTF
 op op=read path_b64="$(printf '/tmp/\377' | base64)"; is "$(field "$out" .data)" \
 	odd "as a path"
 
+# --- a key: done once
+op op=mkdir path=/tmp/once key=k1; json_is "$out" '[true,null]' "with a key" \
+	'[.ok,.repeated]'
+inside 'rmdir /tmp/once'
+op op=mkdir path=/tmp/once key=k1; json_is "$out" '[true,true]' "repeated" \
+	'[.ok,.repeated]'
+isnt "$(inside 'ls -d /tmp/once 2>/dev/null')" /tmp/once "and not done again"
+op op=mkdir path=/tmp/other key=k1; is "$(code)" key_conflict "of another request"
+op op=write path=/tmp/k data=a key=k2
+op op=write path=/tmp/k data=b key=k2; is "$(code)" key_conflict "of other data"
+op op=move path=/none to=/none2 key=k3
+op op=move path=/none to=/none2 key=k3; is "$(code)" not_found \
+	"a failure is repeated as it was"
+op op=put path=/tmp/kput source=/etc/hostname key=k4
+op op=put path=/tmp/kput source=/etc/hostname key=k4
+json_is "$out" '[true,true]' "a copy" '[.ok,.repeated]'
+op op=put path=/tmp/kput source=/etc/hosts key=k4
+is "$(code)" key_conflict "of another source"
+
 # --- errors have their own codes (field report 31)
 for c in "read /none not_found" "stat /none not_found" "list /none not_found" \
 	"remove /none not_found" "read /tmp is_directory" \
