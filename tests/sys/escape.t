@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What the root of a sandbox may try, in every profile: tests/sys/escape.c and
 # siege.c try it, escape.expect says what they must see.
-# shellcheck source=tests/tap.sh
+# shellcheck source=tests/tap.sh disable=SC2317 # $way
 . "$(dirname "$0")/../tap.sh"
 need_root
 need_tools perl unshare timeout
@@ -15,8 +15,14 @@ echo "$helpers" >"$DSEC_CONFIG/mounts.allow"
 box() { # PROFILE ARGV...: a one-shot with the helpers in /opt
 	box_profile=$1
 	shift
-	timeout 60 dsec-run --rm --profile "$box_profile" --mount \
+	timeout -s KILL 60 dsec-run --rm --profile "$box_profile" --mount \
 		"[{\"source\":\"$helpers\",\"target\":\"/opt\"}]" -- "$@"
+}
+
+entered() { # PROFILE ARGV...: the same in a sandbox that runs already
+	entered_profile=$1
+	shift
+	timeout -s KILL 60 dsec-exec "in-$entered_profile" -- "$@"
 }
 
 judged() { # PROFILE WHAT: of $T/attempts
@@ -53,13 +59,26 @@ done
 
 # --- inside -------------------------------------------------------------------
 
+# A one-shot's command inherits what pid 1 gave up; one that enters a running
+# sandbox from outside gives it up by itself.
 for profile in default sealed nested; do
-	box $profile /opt/escape >"$T/attempts" 2>"$T/err" </dev/null
-	is "$?" 0 "$profile: escape ran" || diag "$(cat "$T/err")"
-	judged $profile "escape"
-	box $profile /opt/siege inside >"$T/attempts" 2>"$T/err" </dev/null
-	is "$?" 0 "$profile: siege ran" || diag "$(cat "$T/err")"
-	judged $profile "siege"
+	timeout -s KILL 60 dsec-run --detach --name "in-$profile" \
+		--profile $profile --mount \
+		"[{\"source\":\"$helpers\",\"target\":\"/opt\"}]" \
+		</dev/null >"$T/up" 2>"$T/err"
+	is $? 0 "$profile: a sandbox is up" || diag "$(cat "$T/err")"
+	for way in box entered; do
+		$way $profile /opt/escape >"$T/attempts" 2>"$T/err" </dev/null
+		is $? 0 "$profile: escape ran, $way" || diag "$(cat "$T/err")"
+		judged $profile "escape, $way,"
+		$way $profile /opt/siege inside >"$T/attempts" 2>"$T/err" \
+			</dev/null
+		is $? 0 "$profile: siege ran, $way" || diag "$(cat "$T/err")"
+		judged $profile "siege, $way,"
+	done
+	timeout -s KILL 60 dsec-pause --stop --grace 0 "in-$profile" \
+		</dev/null >"$T/stop" 2>&1
+	is $? 0 "$profile: and stopped" || diag "$(cat "$T/stop")"
 done
 
 leak_check "nothing is left of the sandboxes"

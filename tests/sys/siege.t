@@ -93,18 +93,18 @@ is "$(limit 30 dsec-ps --all </dev/null | jq -r 'select(.name == "killer") |
 
 # --- 11: who comes in is neither traced nor read ------------------------------
 
-limit 30 dsec-exec killer --detach --cmd '/opt/siege hunt 4' </dev/null \
+limit 30 dsec-exec killer --detach --cmd '/opt/siege hunt 3' </dev/null \
 	>"$T/hunt"
 hunt=$(jq -r .exec "$T/hunt")
 wait_for 10 says killer "$hunt" 'ready'
 ok $? "a hunter waits inside"
 good=0
-for i in 1 2 3 4 5 6 7 8; do
+for i in 1 2 3 4 5 6; do
 	in_box killer true && good=$((good + 1))
 	limit 30 dsec-exec killer --op read --path /etc/passwd </dev/null |
 		jq -e .ok >"$T/ok" && good=$((good + 1))
 done
-is $good 16 "commands and file operations work meanwhile"
+is $good 12 "commands and file operations work meanwhile"
 limit 30 dsec-exec killer --op wait --exec "$hunt" </dev/null >"$T/wait"
 said killer "$hunt" >"$T/prey"
 like "$(cat "$T/prey")" 'prey	ours 0 environ 0 fds 0 $' \
@@ -117,10 +117,10 @@ ok $? "though ${seen:-0} processes were met"
 
 for signal in 19 9 14; do
 	limit 30 dsec-exec killer --detach --cmd \
-		"exec /opt/siege ambush 3 $signal" </dev/null >"$T/ambush"
+		"exec /opt/siege ambush 2 $signal" </dev/null >"$T/ambush"
 	ambush=$(jq -r .exec "$T/ambush")
 	wait_for 10 says killer "$ambush" 'ready'
-	for i in 1 2 3; do
+	for i in 1 2; do
 		limit 4 dsec-exec killer --timeout 1 --grace 0.1 --cmd true \
 			</dev/null >"$T/rec" 2>&1
 		is "$(jq -r 'has("ok")' "$T/rec")" true \
@@ -242,6 +242,20 @@ if [ -x /usr/bin/su ]; then
 	like "$(cat "$T/su")" '^su [1-9]' "su fails"
 	unlike "$(cat "$T/su")" '^root$' "and runs nothing"
 fi
+# Files of the writable layer have the ids of the inside on disk, too: what is
+# setuid root there must be out of reach of the node's other users.
+in_box neighbour sh -c 'cp /bin/true /root/evil && chmod 6755 /root /root/evil'
+chmod 755 "$DSEC_LIB"
+evil=$(find "$DSEC_LIB" -path '*/root/evil')
+like "$(ls -ln "$evil")" '^-rws.* 0  *0 ' "a setuid file of the layer"
+python3 -c 'import os, sys
+os.setgroups([]); os.setresgid(65534, 65534, 65534)
+os.setresuid(65534, 65534, 65534)
+os.execv(sys.argv[1], sys.argv[1:])' "$evil" 2>"$T/err"
+isnt $? 0 "is not executed by a user of the node"
+like "$(cat "$T/err")" 'Permission denied' "for want of permission"
+chmod 700 "$DSEC_LIB"
+
 limit 30 dsec-exec neighbour --timeout 0.5 --grace 0.1 --cmd \
 	'trap "" TERM; kill -STOP $$; sleep 60' </dev/null >"$T/rec"
 is "$(jq -r .outcome "$T/rec")" timeout "a stopped command does not stop time"
