@@ -165,6 +165,8 @@ static void unreachable(struct job *j, const struct err *why)
 
 	if (!strcmp(why->code, "busy"))
 		job_again(j, why->retry_after_ms ? why->retry_after_ms : 20);
+	else if (!strcmp(why->code, "no_fds") && j->app->njobs > 1)
+		job_again(j, 20); /* when another has given its one back */
 	else if (stop && !strcmp(why->code, "stopped"))
 		stop_ended(j, why);
 	else if (stop && !strcmp(why->code, "one_shot"))

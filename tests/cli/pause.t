@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # dsec-pause: requests, records and exit status, and supervisors that say
 # nothing, nonsense or half a line.  No sandbox runs here.
+# shellcheck disable=SC2016
 # shellcheck source=tests/tap.sh
 . "$(dirname "$0")/../tap.sh"
 need_tools jq python3
@@ -100,6 +101,17 @@ is "$(printf '%s\n' "$out" | jq -r .sandbox)" $a "by selector"
 run timeout 60 dsec-pause $(yes $a | head -n 1000)
 is "$status $(printf '%s\n' "$out" | jq -r .id | sort -un | wc -l)" "0 1000" \
 	"a thousand words"
+ids=$(for c in b c d e f g h i j k l m n o p q r s t u; do
+	printf '%s%s\n' "$c" aaaaaaaaaaaaaaaaaaa
+done)
+for id in $ids; do
+	mkdir -p "$DSEC_RUN/sb/$id"
+	ln -s "../$a/ctl.sock" "$DSEC_RUN/sb/$id/ctl.sock"
+done
+# shellcheck disable=SC2086
+run sh -c 'ulimit -n 14; exec timeout 20 dsec-pause "$@"' sh $ids
+is "$status $(printf '%s\n' "$out" | grep -c '"paused"')" "0 20" \
+	"more sandboxes than descriptors"
 dsec-pause $a >/dev/full 2>/dev/null
 is $? 74 "a lost record is seen"
 stop_serving $a
