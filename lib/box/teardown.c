@@ -249,7 +249,7 @@ static bool remove_unused(const char *path)
 
 	dir = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (dir < 0)
-		return errno == ENOENT;
+		return false; /* there may be a layer in the pool */
 	for (size_t i = 0; i < array_len(made); i++)
 		if (unlinkat(dir, made[i].name, made[i].flags) < 0 &&
 		    errno != ENOENT)

@@ -136,6 +136,9 @@ static int make_node_code(const struct tree *t, char *code, struct err *e)
 	if (fd < 0)
 		return err_sys(e, errno, "create '%s'", tmp);
 	r = fd_write_all(fd, code, NODE_LEN, e);
+	/* A crash must not leave the name without the code. */
+	if (r == 0 && fsync(fd) < 0)
+		r = err_sys(e, errno, "sync '%s'", tmp);
 	if (r == 0 && link(tmp, path) < 0 && errno != EEXIST)
 		r = err_sys(e, errno, "name the node in '%s'", path);
 	unlink(tmp);

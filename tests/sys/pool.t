@@ -49,6 +49,8 @@ run timeout 60 dsec-exec small -- \
 	sh -c 'dd if=/dev/zero of=/root/more bs=1M count=64 && sync'
 isnt "$status" 0 "twice the limit does not"
 like "$err" 'Disk quota exceeded|No space' "and is told as such"
+run timeout 20 dsec-exec small --cmd 'echo recorded'
+is "$(field "$out" .stdout)" recorded "a record has its output"
 run timeout 20 dsec-exec small -- sh -c 'rm /root/more; echo free'
 is "$out" free "removing makes room"
 run timeout 20 dsec-pause --stop small

@@ -25,7 +25,7 @@ box=$(dsec-ps | jq -r .supervisor_pid)
 like "$(cat "/proc/$box/cgroup")" "^0::/$DSEC_CGROUP(/|\$)" \
 	"its supervisor is in a group of ours"
 
-run in_unit dsec-exec u --detach --cmd 'sleep 60'
+run in_unit dsec-exec u --detach --cmd 'sleep 10000'
 run dsec-exec u --op list-execs
 like "$(field "$out" '.execs[].outcome // "running"')" running \
 	"a command started by a unit runs on"
