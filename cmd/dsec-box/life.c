@@ -356,13 +356,13 @@ static void over(struct box *b)
 
 	loop_timer_set(b->loop, &b->grace_timer, 0);
 	loop_timer_set(b->loop, &b->poll_timer, 0);
-	/* Frozen time is over, so that what is written last is dated right. */
-	session_abandon_all(b);
-	while (b->execs)
-		exec_abandon(b->execs, b->outcome);
+	/* On record before anybody hears of it. */
 	death = life_death(b);
 	if (death)
 		teardown_record(&b->tree, b->id, death, NULL);
+	session_abandon_all(b);
+	while (b->execs)
+		exec_abandon(b->execs, b->outcome);
 	teardown_name(&b->tree, b->id);
 	set_state(b, BOX_STOPPED);
 	while (b->stop_asks)

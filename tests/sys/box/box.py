@@ -84,6 +84,7 @@ class Box:
         self.sock.connect(f"{RUN}/sb/{sandbox}/ctl.sock")
         self.buf = b""
         self.fds = []
+        self.kept = []
         self.last = 0
 
     def send(self, **req):
@@ -110,20 +111,29 @@ class Box:
             rec["_fd"] = {name: self.fds.pop(0) for name in rec["fds"]}
         return rec
 
-    def final(self, request, timeout=20):
-        """The final record of a request; records of others are dropped."""
+    def next_of(self, request, final, timeout=20):
+        """The next (final) record of a request; others are kept for theirs."""
+        for i, rec in enumerate(self.kept):
+            if rec.get("id") == request and ("ok" in rec or not final):
+                return self.kept.pop(i)
         while True:
             rec = self.recv(timeout)
-            if rec is None or (rec.get("id") == request and "ok" in rec):
+            if rec is None:
+                return None
+            if rec.get("id") == request and ("ok" in rec or not final):
                 return rec
+            self.kept.append(rec)
+
+    def final(self, request, timeout=20):
+        return self.next_of(request, True, timeout)
 
     def call(self, timeout=20, **req):
         return self.final(self.send(**req), timeout)
 
     def start(self, command, **req):
         """Start it; the event "started", or the failure."""
-        self.send(op="exec", command=command, **req)
-        return self.recv()
+        request = self.send(op="exec", command=command, **req)
+        return self.next_of(request, False)
 
     def run(self, command, data=None, timeout=20, **req):
         """Run it to its end; the record with "stdout" and "stderr" (bytes)."""
