@@ -43,14 +43,14 @@ s=$(echo '{"name":"small","disk_limit_mb":32}' | dsec-run | tee "$T/rec" |
 is "$(jq -r .pool "$T/rec")" btrfs "the launch says which pool"
 [ -d "$DSEC_LIB/pool/$s/upper" ]
 ok $? "the layer is there"
+run timeout 20 dsec-exec small --cmd 'echo recorded'
+is "$(field "$out" .stdout)" recorded "a record has its output"
 run timeout 60 dsec-exec small -- dd if=/dev/zero of=/root/big bs=1M count=16
 is "$status" 0 "half of the limit fits"
 run timeout 60 dsec-exec small -- \
 	sh -c 'dd if=/dev/zero of=/root/more bs=1M count=64 && sync'
 isnt "$status" 0 "twice the limit does not"
 like "$err" 'Disk quota exceeded|No space' "and is told as such"
-run timeout 20 dsec-exec small --cmd 'echo recorded'
-is "$(field "$out" .stdout)" recorded "a record has its output"
 run timeout 20 dsec-exec small -- sh -c 'rm /root/more; echo free'
 is "$out" free "removing makes room"
 run timeout 20 dsec-pause --stop small
