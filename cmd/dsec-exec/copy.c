@@ -177,7 +177,7 @@ static int copy(const struct tree *tree, const struct place *from,
 	const char *sandbox = from->sandbox ? from->sandbox : to->sandbox;
 	struct file_call c = {.tree = tree, .events = -1};
 	auto_json json_t *req = json_object();
-	struct transfer t = {.c = &c};
+	struct transfer t = {.c = &c, .tidy = true};
 	int r;
 
 	if (!req)

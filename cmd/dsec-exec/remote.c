@@ -156,14 +156,19 @@ static int time_left(struct remote *rm, struct err *e)
 /* Wait until ${fd} (or -1: only its stderr) is ready; 1: it is. */
 static int wait_for(struct remote *rm, int fd, short events, struct err *e)
 {
-	struct pollfd p[2] = {{fd, events, 0}, {rm->h.err, POLLIN, 0}};
+	struct pollfd p[3] = {{fd, events, 0},
+			      {rm->h.err, POLLIN, 0},
+			      {rm->stop_fd ? rm->stop_fd : -1, POLLIN, 0}};
 	int ms = time_left(rm, e), r;
 
 	if (ms < 0)
 		return ms;
-	r = poll(p, 2, ms);
+	r = poll(p, 3, ms);
 	if (r < 0)
 		return errno == EINTR ? 0 : err_sys(e, errno, "poll");
+	if (p[2].revents)
+		return err_set(e, -ECANCELED, "cancelled",
+			       "a signal ended the copy");
 	if (r > 0)
 		rm->alive_ms = clock_ms();
 	if (p[1].revents && hear(rm, e) < 0)

@@ -16,6 +16,7 @@ struct remote {
 	struct helper h; /* -1 where closed */
 	struct buf said; /* its stderr: blank lines, then the result */
 	uint64_t alive_ms;
+	int stop_fd; /* readable: stop; 0: none */
 	/* Called as data goes in or out, or NULL. */
 	void (*progress)(void *arg, uint64_t bytes);
 	void *arg;

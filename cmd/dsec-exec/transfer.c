@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/sig.h"
 #include "box/extract.h"
 #include "box/pack.h"
 #include "transfer.h"
@@ -259,6 +261,19 @@ static json_t *tar_out_args(const char *path, const char *name)
 	return NULL;
 }
 
+/*
+ * From here on a signal is waited for where the stream is.  Before, there was
+ * nothing to clean up, and it just ends us.
+ */
+static int watch_signals(struct remote *rm, int *ret_fd, struct err *e)
+{
+	static const int stops[] = {SIGINT, SIGTERM, SIGHUP};
+
+	*ret_fd = sig_block(stops, array_len(stops), e);
+	rm->stop_fd = *ret_fd;
+	return *ret_fd < 0 ? *ret_fd : 0;
+}
+
 static int receive(struct transfer *t, struct remote *rm, int dirfd,
 		   const char *top, struct err *e)
 {
@@ -289,6 +304,7 @@ int transfer_out(struct transfer *t, const char *from, const char *to,
 {
 	char dir[PATH_MAX], name[NAME_MAX + 1];
 	auto_close int fd = -1;
+	auto_close int stop = -1;
 	struct remote rm = {0};
 	const char *type;
 	int r;
@@ -304,6 +320,8 @@ int transfer_out(struct transfer *t, const char *from, const char *to,
 	if (r < 0)
 		return r;
 	r = start(t, &rm, tar_out_args(from, *name ? name : "."), e);
+	if (r == 0 && t->tidy)
+		r = watch_signals(&rm, &stop, e);
 	if (r == 0) {
 		r = receive(t, &rm, fd, *name ? name : NULL, e);
 		r = finish(t, &rm, r, false, e);

@@ -15,6 +15,7 @@ struct transfer {
 	json_t *refused; /* path, code, message of each, up to a bound */
 	size_t told_bytes;
 	bool quiet; /* no progress for people */
+	bool tidy;  /* out: a signal first removes what is half done here */
 	uint64_t began_ms, shown_ms;
 };
 

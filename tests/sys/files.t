@@ -299,6 +299,15 @@ helper_cleaned() { ! helper_writes; }
 wait_for 5 helper_cleaned
 ok $? "its client dies: nothing half is left"
 is "$(inside 'ls /tmp/fromtar/half 2>&1' | grep -c "No such")" 1 "nor the name"
+inside 'yes | head -c 200000000 >/tmp/slow'
+mkdir slowly
+dsec-exec --cp a:/tmp/slow slowly/f 2>"$T/.err" &
+client=$!
+# shellcheck disable=SC2317,SC2010
+half_here() { ls -A slowly | grep -q '^\.dsec-'; }
+wait_for 5 half_here && kill -TERM $client
+wait $client
+is "$? $(find slowly -type f)" "1 " "a signal: nothing half is left here"
 printf '%s\n' '{"op":"watch","sandbox":"a","path":"/tmp","deadline_ms":4000}' |
 	timeout 30 dsec-exec >"$T/.w" &
 wait_for 5 grep -q watching "$T/.w"
