@@ -176,7 +176,6 @@ static int prepare(struct creator *c, json_t *spec, bool supervised,
 	struct cgroup_limits lim = {
 		.memory_bytes = (uint64_t)json_int(spec, "memory_limit_mb", 0)
 				<< 20,
-		.cpu_milli = cpu_milli(spec),
 		.pids = (uint32_t)json_int(spec, "pids_limit", 0),
 	};
 	uint64_t disk = (uint64_t)json_int(spec, "disk_limit_mb", 0) << 20;
@@ -213,6 +212,7 @@ static struct launch launch_of(const struct creator *c, const json_t *spec,
 		.cgroups = c->cgroups,
 		.pool = &c->pool,
 		.uid_base = m->claim.uid_base,
+		.cpu_milli = cpu_milli(spec),
 	};
 }
 

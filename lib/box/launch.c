@@ -228,9 +228,9 @@ static int run_stage(struct launch *l, struct stage *st, struct launched *p,
 		p->pid = 0;
 		return r;
 	}
-	if (!l->command)
-		return 0;
-	r = release_command(l, st, p->pid, e);
+	r = cgroup_limit_cpu(l->cgroups, l->id, l->cpu_milli, e);
+	if (r == 0 && l->command)
+		r = release_command(l, st, p->pid, e);
 	if (r < 0)
 		launch_end(p);
 	return r;

@@ -87,7 +87,7 @@ static int limit_memory(const struct cgroup_root *root, const char *id,
 	return r == -ENOENT ? 0 : r;
 }
 
-static int limit_cpu(const struct cgroup_root *root, const char *id,
+int cgroup_limit_cpu(const struct cgroup_root *root, const char *id,
 		     uint64_t milli, struct err *e)
 {
 	uint64_t quota_us = milli * (CPU_PERIOD_US / 1000);
@@ -110,7 +110,7 @@ static int limit(const struct cgroup_root *root, const char *id,
 	if (r == 0 && limits->pids)
 		r = set(root->pids, id, "pids.max", limits->pids, e);
 	if (r == 0 && limits->cpu_milli)
-		r = limit_cpu(root, id, limits->cpu_milli, e);
+		r = cgroup_limit_cpu(root, id, limits->cpu_milli, e);
 	return r;
 }
 

@@ -64,6 +64,15 @@ const char *cgroup_mode_name(enum cgroup_mode mode); /* "v2", "hybrid", "v1" */
  */
 int cgroup_make(const struct cgroup_root *root, const char *id,
 		const struct cgroup_limits *limits, struct err *e);
+
+/*
+ * cgroup_limit_cpu(root, id, cpu_milli, e): set or change the CPU limit.  A
+ * launch runs inside the group: with a small share it would crawl, so it sets
+ * this last.
+ */
+int cgroup_limit_cpu(const struct cgroup_root *root, const char *id,
+		     uint64_t cpu_milli, struct err *e);
+
 int cgroup_leaf_make(const struct cgroup_root *root, const char *id,
 		     const char *leaf, struct err *e);
 
