@@ -17,7 +17,7 @@ static bool arg_detach;
 static unsigned arg_jobs;
 
 static const char usage[] =
-	"Usage: dsec-run [FLAGS] -- COMMAND [ARGUMENT...]\n"
+	"usage: dsec-run [FLAGS] -- COMMAND [ARGUMENT...]\n"
 	"       dsec-run [FLAGS] < REQUESTS > RECORDS\n"
 	"Make sandboxes: one from the flags, or one per line of JSON.\n";
 

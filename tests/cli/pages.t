@@ -17,7 +17,8 @@ help_flags() {
 
 # The flags that the page's lists describe: its items, not its prose.
 page_flags() {
-	sed -n 's/^\.It Fl //p' "$1" | sed 's/ , Fl / /g; s/ , / /g' |
+	sed -n "s/^\\.It Fl //p" "$1" |
+		sed "s/ Ar [^ ]*//g; s/ , Fl / /g; s/ , / /g" |
 		while read -r flags; do
 			for word in $flags; do
 				case $word in
