@@ -271,11 +271,11 @@ int main(int argc, char **argv)
 			id = arg;
 			continue;
 		}
-		if (r == 0 && row == OPT_STATE) {
+		if (r >= 0 && row == OPT_STATE) {
 			state = atoi(arg);
 			continue;
 		}
-		if (r == 0 && row == OPT_HELP) {
+		if (r >= 0 && row == OPT_HELP) {
 			opt_help(STDOUT_FILENO, USAGE, p.table);
 			return EXIT_OK;
 		}
