@@ -125,12 +125,15 @@ static void emit_search(struct program *p, size_t lo, size_t hi)
 	emit_search(p, mid, hi);
 }
 
+struct ref {
+	const struct systable_rule *rule;
+};
+
 static int by_number(const void *a, const void *b)
 {
-	const struct systable_rule *x = *(const struct systable_rule *const *)a;
-	const struct systable_rule *y = *(const struct systable_rule *const *)b;
+	const struct ref *x = a, *y = b;
 
-	return x->nr - y->nr;
+	return x->rule->nr - y->rule->nr;
 }
 
 static void add_span(struct span *spans, size_t *n, struct span s)
@@ -146,8 +149,7 @@ static void add_span(struct span *spans, size_t *n, struct span s)
 static int make_spans(const struct systable *t, struct span *spans,
 		      size_t *ret_n, struct err *e)
 {
-	auto_free const struct systable_rule **sorted = calloc(t->nrules + 1,
-							       sizeof(*sorted));
+	auto_free struct ref *sorted = calloc(t->nrules + 1, sizeof(*sorted));
 	const struct systable_rule *r;
 	size_t n = 0, k = 0;
 
@@ -155,22 +157,22 @@ static int make_spans(const struct systable *t, struct span *spans,
 		return err_sys(e, ENOMEM, "filter");
 	for (size_t i = 0; i < t->nrules; i++)
 		if (t->rules[i].nr >= 0)
-			sorted[n++] = &t->rules[i];
+			sorted[n++].rule = &t->rules[i];
 	qsort(sorted, n, sizeof(*sorted), by_number);
 	add_span(spans, &k, (struct span){0, ENOSYS, NULL});
 	for (size_t i = 0; i < n; i++) {
-		r = sorted[i];
-		if (i && sorted[i - 1]->nr == r->nr)
+		r = sorted[i].rule;
+		if (i && sorted[i - 1].rule->nr == r->nr)
 			return err_set(e, -EBADMSG, "bad_record",
 				       "%s and %s have the same number",
-				       sorted[i - 1]->name, r->name);
+				       sorted[i - 1].rule->name, r->name);
 		/* The call 0 replaces the span that starts there. */
 		if (r->nr == 0)
 			k = 0;
 		add_span(spans, &k,
 			 (struct span){(uint32_t)r->nr, r->clauses[0].action,
 				       r->nclauses > 1 ? r : NULL});
-		if (i + 1 == n || sorted[i + 1]->nr != r->nr + 1)
+		if (i + 1 == n || sorted[i + 1].rule->nr != r->nr + 1)
 			add_span(spans, &k,
 				 (struct span){(uint32_t)r->nr + 1, ENOSYS,
 					       NULL});

@@ -202,7 +202,7 @@ void systable_done(struct systable *t)
 }
 
 int systable_change(struct systable *t, const char *name, size_t n,
-		    const char *const *words, struct err *e)
+		    const char *const *lines, struct err *e)
 {
 	struct systable_rule *rule = find(t, name);
 	int r;
@@ -212,7 +212,7 @@ int systable_change(struct systable *t, const char *name, size_t n,
 			       "%s is not in the table", name);
 	rule->nclauses = 0;
 	for (size_t i = 0; i < n; i++) {
-		auto_free char *copy = strdup(words[i]);
+		auto_free char *copy = strdup(lines[i]);
 
 		if (!copy)
 			return err_sys(e, ENOMEM, "table of system calls");

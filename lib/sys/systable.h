@@ -52,12 +52,12 @@ int systable_parse(const char *text, const char *where, struct systable *ret,
 void systable_done(struct systable *t);
 
 /*
- * systable_change(t, name, n, actions, e):
+ * systable_change(t, name, n, lines, e):
  * Replace the lines of ${name}, which must be there, by ${n} others, each
  * without the name.
  */
 int systable_change(struct systable *t, const char *name, size_t n,
-		    const char *const *actions, struct err *e);
+		    const char *const *lines, struct err *e);
 
 /*
  * systable_decide(t, nr, args):
