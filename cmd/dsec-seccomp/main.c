@@ -193,6 +193,29 @@ static int take_keys(const json_t *profile, struct err *e)
 	return 0;
 }
 
+/* All three have to be said. */
+static int take_flags(const json_t *profile, uint32_t *flags, struct err *e)
+{
+	static const struct {
+		const char *key;
+		uint32_t bit;
+	} all[] = {
+		{"nested", PROFILE_NESTED},
+		{"sealed", PROFILE_SEALED},
+		{"checkpointable", PROFILE_CHECKPOINTABLE},
+	};
+	const json_t *v;
+
+	for (size_t i = 0; i < array_len(all); i++) {
+		v = json_object_get(profile, all[i].key);
+		if (!json_is_boolean(v))
+			return wrong(e, "not true or false:", all[i].key);
+		if (json_is_true(v))
+			*flags |= all[i].bit;
+	}
+	return 0;
+}
+
 static int fill_head(const json_t *profile, const char *name,
 		     struct profile_file *h, struct err *e)
 {
@@ -208,12 +231,9 @@ static int fill_head(const json_t *profile, const char *name,
 	h->version = PROFILE_VERSION;
 	h->arch = arg_arch;
 	h->nfilters = 1;
-	if (json_flag(profile, "nested"))
-		h->flags |= PROFILE_NESTED;
-	if (json_flag(profile, "sealed"))
-		h->flags |= PROFILE_SEALED;
-	if (json_flag(profile, "checkpointable"))
-		h->flags |= PROFILE_CHECKPOINTABLE;
+	r = take_flags(profile, &h->flags, e);
+	if (r < 0)
+		return r;
 	memcpy(h->name, name, strlen(name));
 	return take_caps(profile, &h->caps, e);
 }
