@@ -48,7 +48,7 @@ is "$status $(printf '%s\n' "$out" | jq -r 'select(.leak=="claim").sandbox' |
 	sort | tr '\n' ,)" "1 $(printf '%s\n' "$ids" | sort | tr '\n' ,)" \
 	"--leaks tells of each"
 
-# --- a mount in a dead one's directory: a canary behind it
+# --- a mount in a dead one's directory: a canary behind it (field report 71)
 mkdir "$T/canary"
 echo alive >"$T/canary/file"
 id=$(printf '%s\n' "$ids" | head -n 1)
@@ -71,6 +71,7 @@ isnt "$s" null "the name of a dead one is free"
 run timeout 30 dsec-pause --stop n1
 
 # --- a launch that is killed at any moment is swept by the next
+# (field report 60)
 for delay in 0.005 0.01 0.02 0.03 0.05; do
 	echo '{"name":"half"}' | dsec-run >/dev/null 2>&1 &
 	sleep $delay

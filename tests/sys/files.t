@@ -88,7 +88,7 @@ unlike "$(cat "$T/.err")" . "and nobody is shouted at"
 op op=write path=/tmp/m data=x mode=9; is "$(code)" bad_value "mode 9"
 op op=write path=/tmp/m; is "$(code)" missing_field "write without data"
 
-# --- there at once, and whole (23)
+# --- there at once, and whole (field report 23)
 i=0
 while [ $i -lt 100 ]; do
 	i=$((i + 1))
@@ -99,7 +99,7 @@ is "$(jq -r 'select(.id != "w") | .stdout' "$T/.out" | uniq | wc -l) $(
 	jq -c .ok "$T/.out" | sort | uniq -c | tr -s ' ')" "100  200 true" \
 	"100 files written, each there for the next command" || diag "$(head -3 "$T/.out")"
 
-# --- a confused deputy (25)
+# --- a confused deputy (field report 25)
 inside "mkdir -p /tmp/p && cd /tmp/p && chmod 777 . && ln -s /etc/shadow l &&
 	ln -s / r && mkfifo f && ln -s /proc/1/root q && ln -s $T/canary c &&
 	ln -s /proc/self/fd/0 fd0 && mkdir d && echo inside >/etc/mine &&
@@ -177,7 +177,7 @@ inside 'mkdir /tmp/fromtar'
 tar -C src -c . | dsec-exec --cp - a:/tmp/fromtar
 is "$(inside 'cat /tmp/fromtar/sub/f2')" two "from a tar stream"
 
-# --- what is hostile in it, and what only looks so (26, 27)
+# --- what is hostile in it, and what only looks so (field report 26, field report 27)
 inside 'mkdir -p /tmp/h/sub && cd /tmp/h && ln -s /etc/passwd abs &&
 	ln -s ../../../x up && mkfifo fifo && echo x >./--checkpoint-action=exec=sh &&
 	echo s >suid && chmod 4755 suid && echo g >good && ln good sub/hard'
@@ -205,7 +205,7 @@ is "$(inside 'cd /tmp/rt; readlink rel abs dangling todir; cat rel' | tr '\n' ' 
 cp1 a:/tmp/rt rt2; is "$status" 0 "and out again"
 is "$(tar --compare -f rt.tar -C rt2 2>&1)" "" "the same tree"
 
-# --- sizes (29)
+# --- sizes (field report 29)
 : >zero; printf x >onebyte; truncate -s 100G sparse
 printf data | dd of=sparse bs=1M seek=50000 conv=notrunc status=none
 head -c 100000000 /dev/zero | tr '\0' z >plain
@@ -224,7 +224,7 @@ cmp plain plain2; ok $? "and out, the same"
 rm -f plain plain2 sparse sparse2
 inside 'rm -f /tmp/plain /tmp/sparse'
 
-# --- 64 at once into a new tree (30)
+# --- 64 at once into a new tree (field report 30)
 for i in $(seq 64); do
 	echo "$i" >"src/n$i"
 	dsec-exec --cp "src/n$i" "a:/new/deep/dir/n$i" 2>>"$T/.par" &
@@ -234,7 +234,7 @@ wait
 is "$(inside 'cat /new/deep/dir/* | sort -n | uniq | wc -l') $(cat "$T/.par")" \
 	"64 " "64 copies make one new tree"
 
-# --- mounts (33)
+# --- mounts (field report 33)
 cp1 src/f1 a:/dev/shm/f; is "$(inside 'cat /dev/shm/f')" one \
 	"a copy under a mount is in the mount"
 op op=move path=/dev/shm/f to=/tmp/moved; is "$(inside 'cat /tmp/moved')" one \
@@ -260,7 +260,7 @@ for profile in sealed nested; do
 done
 is "$(cat allowed/data/f)" lent "what was lent is as it was"
 
-# --- a full disk (35)
+# --- a full disk (field report 35)
 inside 'dd if=/dev/zero of=/dev/shm/fill bs=1M' 2>/dev/null
 op op=write path=/dev/shm/more data="$(head -c 100000 /dev/zero | tr '\0' x)"
 is "$(code)" no_space "a full disk: no_space"

@@ -21,7 +21,7 @@ s=$(create '{"name":"warm-up"}')
 run timeout 30 dsec-pause --stop warm-up
 leak_start
 
-# --- pause and resume; what is recorded stays as it was
+# --- pause and resume; what is recorded stays as it was (field report 51)
 s=$(create '{"name":"one","task":"job","project":"root/rl","labels":{"k":"v"},"user":"me","memory_limit_mb":64}')
 before=$(dsec-ps "$s" | jq -cS 'del(.state,.level,.since_ms,.idle_ms,.cpu_ms,
 	.memory_bytes,.memory_peak_bytes,.pids)')
@@ -43,7 +43,7 @@ is "$(dsec-ps | jq -r .state)" running "and it says so"
 run timeout 30 dsec-pause --resume one
 is "$status $(field "$out" .state)" "0 running" "resuming a running one is fine"
 
-# --- a freeze that fails: the control file cannot be written
+# --- a freeze that fails: the file cannot be written (field report 47)
 freezer=$(for f in /sys/fs/cgroup/*/"$DSEC_CGROUP/$s"/cgroup.freeze \
 	/sys/fs/cgroup/"$DSEC_CGROUP/$s"/cgroup.freeze; do
 	[ -e "$f" ] && echo "$f"
@@ -59,7 +59,8 @@ else
 	skip "a pause that fails" "no cgroup.freeze here"
 fi
 
-# --- many changes without a gap, in order for each
+# --- many changes without a gap, in order for each (field report 48,
+# field report 66)
 ids=$(create '{"task":"t"}' '{"task":"t"}' '{"task":"t"}' '{"task":"t"}')
 for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
 	for id in $ids; do
@@ -81,7 +82,7 @@ is "$(jq -r .ok "$T/storm.out" | sort | uniq -c | tr -d ' ')" 120true \
 is "$(cat "$T"/ran.*)" "" "every command ran"
 is "$(dsec-ps --task t | jq -r .state | sort -u)" running "all run at the end"
 
-# --- stop, by selector, in any state, more than once
+# --- stop, by selector, in any state, more than once (field report 49)
 run timeout 30 dsec-pause --freeze --task t
 is "$status $(printf '%s\n' "$out" | grep -c '"paused"')" "0 4" "a task pauses"
 run timeout 30 dsec-pause --stop --task t
@@ -145,7 +146,7 @@ is "$status $(field "$out" .outcome)" "0 supervisor-lost" "stop cleans it up"
 run timeout 30 dsec-pause --stop "$s5"
 is "$status" 0 "twice"
 
-# --- a name is free at once
+# --- a name is free at once (field report 69)
 bad=0
 for _ in 1 2 3 4 5 6 7 8 9 10; do
 	again=$(create '{"name":"again"}')

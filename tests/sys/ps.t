@@ -61,19 +61,19 @@ is "$(field "$out" 'has("memory_bytes")')" false "the list asks nobody"
 run dsec-ps --stats
 is "$(field "$out" 'has("memory_bytes")')" true "unless told to"
 
-# --- a client's death is none of a sandbox's
+# --- a client's death is none of a sandbox's (field report 52)
 kill -KILL $exec_pid
 wait $exec_pid 2>/dev/null
 is "$(dsec-ps | jq -r .state)" running "dsec-exec is killed: it runs on"
 
-# --- memory: the command dies of it, the sandbox does not
+# --- memory: the command dies of it, the sandbox does not (field report 56)
 run timeout 30 dsec-exec --cmd 'tail /dev/zero' stats
 json_is "$out" '["oom",64]' "out of memory is told, with the limit" \
 	'[.outcome,.oom.limit_mb]'
 run timeout 30 dsec-exec stats -- echo alive
 is "$out" alive "the sandbox lives on"
 
-# --- a killed command's group is not used again
+# --- a killed command's group is not used again (field report 59)
 bad=0
 for _ in 1 2 3 4 5 6 7 8; do
 	timeout 20 dsec-exec --cmd 'sleep 9' --timeout 50ms stats >"$T/x"
@@ -82,7 +82,7 @@ for _ in 1 2 3 4 5 6 7 8; do
 done
 is $bad 0 "after kills, commands run and die of nothing"
 
-# --- pid 1 is killed
+# --- pid 1 is killed (field report 55)
 kill -KILL "$(dsec-ps stats | jq .init_pid)"
 run timeout 20 dsec-ps --wait --timeout 10s "$s"
 is "$(field "$out" '.outcome+" "+(.infra|tostring)')" "died true" \
@@ -95,7 +95,7 @@ is "$(field "$out" '.state+" "+.outcome')" "stopped died" "the cause is kept"
 is "$(dsec-ps --all | jq -r "select(.sandbox==\"$s\").outcome")" died \
 	"also in the list"
 
-# --- ttl: commands are activity, silence is not
+# --- ttl: commands are activity, silence is not (field report 54)
 s=$(create '{"name":"idle","ttl_running_stop":1}')
 run timeout 30 dsec-exec idle -- sh -c 'sleep 2.2; echo done'
 is "$out" "done" "a silent command longer than the idle time ends by itself"
