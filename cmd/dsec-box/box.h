@@ -32,6 +32,7 @@ struct ask;
 struct conn;
 struct exec;
 struct session;
+struct left;
 
 /* Time limits of the sandbox in ms; 0: none. */
 struct box_ttl {
@@ -79,10 +80,13 @@ struct box {
 	uint64_t next_exec, next_session, next_helper;
 	struct session *sessions;
 	unsigned nsessions;
+	struct left *left; /* left.h */
+	unsigned nleft;
 	struct conn *conns;
 	unsigned nconns;
 	uint64_t next_conn;
-	struct loop_timer reap_timer; /* of closed connections */
+	struct loop_timer reap_timer;	/* of closed connections */
+	struct loop_timer accept_timer; /* when there was no room for one */
 };
 
 /*

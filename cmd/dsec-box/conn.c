@@ -14,9 +14,10 @@
 #include "repeat.h"
 #include "wire/record.h"
 
-#define READ_CHUNK   4096
-#define ASKS_MAX     256
-#define OUT_MAX_SIZE (8 * 1024 * 1024)
+#define READ_CHUNK	4096
+#define ASKS_MAX	256
+#define ACCEPT_RETRY_MS 100
+#define OUT_MAX_SIZE	(8 * 1024 * 1024)
 
 /* A line on its way out, with the descriptors that ride on its first byte. */
 struct conn_out {
@@ -385,6 +386,22 @@ static bool is_owner(int fd)
 	       cred.uid == geteuid();
 }
 
+static void on_accept_again(struct loop *l, struct loop_timer *t)
+{
+	(void)l;
+	if (conn_listen(t->arg, NULL) < 0)
+		loop_timer_set(l, t, clock_ms() + ACCEPT_RETRY_MS);
+}
+
+/* No descriptor for one: the caller waits in the queue, and we do not spin. */
+static void accept_later(struct box *b)
+{
+	loop_del(b->loop, &b->listen_src);
+	b->accept_timer.fn = on_accept_again;
+	b->accept_timer.arg = b;
+	loop_timer_set(b->loop, &b->accept_timer, clock_ms() + ACCEPT_RETRY_MS);
+}
+
 static void on_listen(struct loop *l, struct loop_source *s, uint32_t events)
 {
 	struct box *b = s->arg;
@@ -393,6 +410,9 @@ static void on_listen(struct loop *l, struct loop_source *s, uint32_t events)
 	(void)l;
 	(void)events;
 	fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM ||
+		       errno == ENOBUFS))
+		accept_later(b);
 	if (fd < 0 || !is_owner(fd))
 		return;
 	if (b->nconns >= BOX_CONNS_MAX) {

@@ -37,6 +37,7 @@ struct exec {
 	int pidfd;
 	struct loop_source pid_src;
 	bool leaf_made, leave;
+	bool left; /* and somebody is */
 
 	/* Its streams.  With a terminal, what the master says goes through a
 	 * pipe of ours and is stdout. */

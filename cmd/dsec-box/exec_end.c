@@ -13,15 +13,17 @@
 #include "base/clock.h"
 #include "base/sig.h"
 #include "exec.h"
+#include "left.h"
 #include "life.h"
 #include "record.h"
 #include "repeat.h"
 #include "session.h"
 
-#define KILL_WAIT_MS 1000
-#define REPORT_MS    10000 /* how long a dead process's report may take */
-#define TTY_LAST_MS  100   /* for output that a terminal still holds */
-#define POLL_MS	     10
+#define KILL_WAIT_MS  1000
+#define REPORT_MS     10000 /* how long a dead process's report may take */
+#define REPORT_ROUNDS 64
+#define TTY_LAST_MS   100 /* for output that a terminal still holds */
+#define POLL_MS	      10
 
 static void close_at(int *fd)
 {
@@ -34,7 +36,11 @@ static void free_stream(struct exec *x, int i)
 	int src = x->out[i].rec.src;
 
 	stream_done(&x->out[i]);
-	if (src >= 0 && x->kind != EXEC_SESSION)
+	if (src < 0 || x->kind == EXEC_SESSION)
+		return;
+	if (x->left && !x->tty)
+		left_add(x->box, &src, x->name);
+	else
 		fd_close(src);
 }
 
@@ -114,8 +120,10 @@ static void sweep_leaf(struct exec *x)
 		return;
 	if (cgroup_leaf_remove(cgroups, b->id, x->name, NULL) == 0)
 		return;
-	if (x->leave)
+	if (x->leave) {
+		x->left = true;
 		return;
+	}
 	cgroup_kill(cgroups, b->id, x->name, KILL_WAIT_MS, &killed, NULL);
 	x->left_killed = killed;
 	cgroup_leaf_remove(cgroups, b->id, x->name, NULL);
@@ -251,7 +259,8 @@ void exec_reports(struct box *b)
 	struct init_report rep[16];
 	ssize_t n;
 
-	for (;;) {
+	/* Whoever makes processes die faster than this waits for his turn. */
+	for (int round = 0; round < REPORT_ROUNDS; round++) {
 		n = read(b->report_fd, rep, sizeof(rep));
 		if (n < 0 && errno == EINTR)
 			continue;

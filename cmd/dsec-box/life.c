@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "box/teardown.h"
 #include "exec.h"
+#include "left.h"
 #include "life.h"
 #include "record.h"
 #include "session.h"
@@ -360,6 +361,7 @@ static void over(struct box *b)
 	death = life_death(b);
 	if (death)
 		teardown_record(&b->tree, b->id, death, NULL);
+	left_drop_all(b);
 	session_abandon_all(b);
 	while (b->execs)
 		exec_abandon(b->execs, b->outcome);

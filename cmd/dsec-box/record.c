@@ -30,6 +30,8 @@ static bool was_killed(int status)
 static uint64_t oom_kills(const struct exec *x, struct cgroup_stats *stats)
 {
 	box_stats(x->box, stats);
+	if (stats->oom_kills > x->box->oom_seen)
+		x->box->oom_seen = stats->oom_kills;
 	return stats->oom_kills > x->oom_before
 		       ? stats->oom_kills - x->oom_before
 		       : 0;

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/proc.h"
 #include "exec.h"
+#include "left.h"
 #include "reexec.h"
 #include "reexec_priv.h"
 #include "session_priv.h"
@@ -166,6 +167,16 @@ static json_t *save_conn(const struct conn *c)
 	return j;
 }
 
+static json_t *save_left(const struct box *b)
+{
+	json_t *j = json_array();
+
+	for (const struct left *l = b->left; l; l = l->next)
+		json_array_append_new(j, json_pack("{s:i, s:s}", "fd", l->fd,
+						   "leaf", l->leaf));
+	return j;
+}
+
 static json_t *save(const struct box *b)
 {
 	json_t *conns = json_array(), *sessions = json_array();
@@ -184,6 +195,7 @@ static json_t *save(const struct box *b)
 		      "execs", execs, "watchers", save_asks(b->watchers));
 	if (!j)
 		return NULL;
+	json_object_set_new(j, "left", save_left(b));
 	put(j, "since_ms", b->since_ms);
 	put(j, "paused_total", b->paused_total);
 	put(j, "paused_at", b->paused_at);

@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "exec.h"
+#include "left.h"
 #include "life.h"
 #include "ops.h"
 #include "reexec.h"
@@ -293,6 +294,16 @@ static int load_list(struct box *b, const json_t *list,
 	return r;
 }
 
+static int load_left(struct box *b, const json_t *j, struct err *e)
+{
+	int fd = get_fd(j, "fd");
+
+	(void)e;
+	if (fd >= 0)
+		left_add(b, &fd, json_str(j, "leaf"));
+	return 0;
+}
+
 static void load_box(struct box *b, const json_t *j)
 {
 	b->state = (enum box_state)get(j, "state");
@@ -344,6 +355,8 @@ int reexec_load(struct box *b, int fd, struct err *e)
 	if (r == 0)
 		r = load_list(b, json_object_get(j, "sessions"), load_session,
 			      e);
+	if (r == 0)
+		r = load_list(b, json_object_get(j, "left"), load_left, e);
 	if (r < 0)
 		return r;
 	load_asks(b, json_object_get(j, "watchers"), &b->watchers);

@@ -54,19 +54,28 @@ static int answer_line(struct ask *a, json_t *line)
 	return 1;
 }
 
-static int check_step(struct ask *a, int64_t step, struct err *e)
+/* It runs: who wanted only its name has it, others wait. */
+static int join(struct ask *a, struct exec *x, const json_t *req)
 {
+	a->repeated = true;
+	if (json_flag(req, "detach"))
+		ask_answer(a, json_pack("{s:s}", "exec", x->name));
+	else
+		ask_wait(a, &x->waiters);
+	return 1;
+}
+
+static int check_step(struct ask *a, const json_t *req, struct err *e)
+{
+	int64_t step = json_int(req, "step", -1);
 	struct box *b = a->box;
 	json_t *line = NULL;
 	char name[32];
 	int r;
 
 	for (struct exec *x = b->execs; x; x = x->next)
-		if (x->step == step) {
-			a->repeated = true;
-			ask_wait(a, &x->waiters);
-			return 1;
-		}
+		if (x->step == step)
+			return join(a, x, req);
 	r = steps(b, e);
 	if (r < 0)
 		return r;
@@ -81,9 +90,10 @@ static int conflict(const char *key, struct err *e)
 		       "key '%s' was used for a different request", key);
 }
 
-static int check_key(struct ask *a, const char *key, uint64_t hash,
-		     struct err *e)
+static int check_key(struct ask *a, const json_t *req, struct err *e)
 {
+	const char *key = json_str(req, "key");
+	uint64_t hash = repeat_hash(req);
 	struct box *b = a->box;
 	json_t *line = NULL;
 	char text[24];
@@ -94,9 +104,7 @@ static int check_key(struct ask *a, const char *key, uint64_t hash,
 			continue;
 		if (x->key_hash != hash)
 			return conflict(key, e);
-		a->repeated = true;
-		ask_wait(a, &x->waiters);
-		return 1;
+		return join(a, x, req);
 	}
 	r = keys(b, e);
 	if (r == 0)
@@ -113,14 +121,12 @@ static int check_key(struct ask *a, const char *key, uint64_t hash,
 
 int repeat_check(struct ask *a, const json_t *req, struct err *e)
 {
-	const char *key = json_str(req, "key");
-	int64_t step = json_int(req, "step", -1);
 	int r = 0;
 
-	if (*key)
-		r = check_key(a, key, repeat_hash(req), e);
-	if (r == 0 && step >= 0)
-		r = check_step(a, step, e);
+	if (json_object_get(req, "key"))
+		r = check_key(a, req, e);
+	if (r == 0 && json_object_get(req, "step"))
+		r = check_step(a, req, e);
 	return r;
 }
 

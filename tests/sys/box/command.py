@@ -124,6 +124,13 @@ r = b.run("(setsid sleep 303 &); echo done", leave=True)
 ok(time.monotonic() - t < 3 and r["stdout"] == b"done\n",
    "a daemon that holds the pipe holds up nobody", r)
 is_(processes("[s]leep 303"), 1, "and stays if it shall")
+r = b.run("(while :; do echo noise; sleep 0.01; done) & echo done", leave=True)
+time.sleep(0.2)
+is_(b.out("kill -0 $(pgrep -f '[e]cho noise') && echo yes"), b"yes\n",
+    "one that goes on printing does not die of it")
+r = b.call(op="exec", command=["sleep", "0.3"], detach=True, key="d1")
+is_(b.call(op="exec", command=["sleep", "0.3"], detach=True, key="d1"),
+    dict(r, id=b.last, repeated=True), "detached twice: the same at once")
 is_(b.call(op="exec", command=["true"], timeout_ms=0)["error"]["code"],
     "bad_value", "timeout 0 is none")
 
