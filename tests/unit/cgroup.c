@@ -333,14 +333,14 @@ static void test_oom(const struct cgroup_root *root)
 }
 
 /* Runs in some group below the top: what it starts must live. */
-static int launch_from(bool killed)
+static int launch_from(enum cgroup_mode mode, bool killed)
 {
 	struct cgroup_root *root = NULL;
 	int status = -1;
 	struct err e;
 	pid_t pid;
 
-	if (cgroup_open_as(parent, CGROUP_HYBRID, &root, &e) < 0)
+	if (cgroup_open_as(parent, mode, &root, &e) < 0)
 		return 1;
 	printf("# from a %s group: clone into %d\n",
 	       killed ? "killed" : "fresh", root->clone_into);
@@ -375,7 +375,7 @@ static void launch_in(const struct cgroup_root *root, const char *leaf,
 		if (cgroup_leaf_prepare(&joins, "again", leaf, &join, &e) < 0 ||
 		    cgroup_leaf_join(&join) < 0)
 			_exit(99);
-		_exit(launch_from(killed));
+		_exit(launch_from(root->mode, killed));
 	}
 	waitpid(pid, &status, 0);
 	is_int(status, 0, what);
