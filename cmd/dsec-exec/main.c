@@ -73,7 +73,7 @@ static int take_option(struct args *a, const struct field *f, const char *arg,
 
 static int take_argv(struct args *a, char **argv, int n, struct err *e)
 {
-	json_t *list = json_array();
+	auto_json json_t *list = json_array();
 
 	if (n == 0)
 		return err_set(e, -EINVAL, "usage", "no command after --");
@@ -87,7 +87,7 @@ static int take_argv(struct args *a, char **argv, int n, struct err *e)
 				       "a file and run that",
 				       i);
 	a->command = true;
-	return json_object_set_new(a->req, "command", list) < 0
+	return json_object_set(a->req, "command", list) < 0
 		       ? err_sys(e, ENOMEM, "command")
 		       : 0;
 }
@@ -191,10 +191,12 @@ static int run(struct args *a, struct err *e)
 	}
 	if (raw) {
 		r = raw_main(&tree, a, &status, e);
-		if (r == 0)
-			return status;
-		log_err(e);
-		return raw_failed(e);
+		if (r < 0) {
+			log_err(e);
+			status = raw_failed(e);
+		}
+		/* Short lives: the kernel gives everything back at once. */
+		_exit(status);
 	}
 	if (a->attach || a->interactive)
 		return err_set(e, -EINVAL, "usage",
@@ -238,6 +240,8 @@ int main(int argc, char **argv)
 		r = run(&a, &e);
 	else if (r > 0)
 		r = 0; /* --help, --version */
+	json_decref(a.req);
+	free(a.words);
 	if (r >= 0)
 		return r;
 	log_err(&e);

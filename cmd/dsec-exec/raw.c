@@ -429,8 +429,9 @@ static int status_of(const struct raw *w)
 	const char *name = json_str(w->rec, "signal");
 	int sig = *name ? sig_by_name(name) : -EINVAL;
 	int code = (int)json_int(w->rec, "exit_code", EXIT_RAW_FAILED);
-	bool lost = incomplete(w, OUT) | incomplete(w, ERR);
+	bool lost = incomplete(w, OUT);
 
+	lost = incomplete(w, ERR) || lost; /* each says what it lacks */
 	if (!strcmp(outcome, "exited"))
 		return code == 0 && lost ? EXIT_STDOUT_LOST : code;
 	if (!strcmp(outcome, "signalled") && sig > 0)

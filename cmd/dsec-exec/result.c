@@ -181,8 +181,10 @@ int result_output(const struct tree *tree, const char *id, const json_t *req,
 			  .id = id,
 			  .exec = json_str(req, "exec"),
 			  .stream = "stdout"};
-	uint64_t from;
+	uint64_t from, next;
+	size_t cut;
 	ssize_t n;
+	bool ended;
 	int r;
 
 	if (*json_str(req, "stream"))
@@ -197,18 +199,21 @@ int result_output(const struct tree *tree, const char *id, const json_t *req,
 	n = read_piece(&p, &buf, &from, e);
 	if (n < 0)
 		return (int)n;
-	if (from + (uint64_t)n < p.total &&
-	    (size_t)n > cut_tail(buf, (size_t)n))
-		n -= (ssize_t)cut_tail(buf, (size_t)n);
+	/* The rest of a character may be still to come. */
+	ended = json_object_get(one, "outcome");
+	next = from + (uint64_t)n;
+	cut = next < p.total || !ended ? cut_tail(buf, (size_t)n) : 0;
+	if ((size_t)n > cut) {
+		n -= (ssize_t)cut;
+		next -= cut;
+	}
 	if (json_set_bytes(rec, "data", buf, (size_t)n) < 0)
 		return err_sys(e, ENOMEM, "output");
 	json_object_set_new(rec, "exec", json_string(p.exec));
 	json_object_set_new(rec, "stream", json_string(p.stream));
 	json_object_set_new(rec, "offset", json_integer((json_int_t)from));
-	json_object_set_new(rec, "next",
-			    json_integer((json_int_t)(from + (uint64_t)n)));
+	json_object_set_new(rec, "next", json_integer((json_int_t)next));
 	json_object_set_new(rec, "bytes", json_integer((json_int_t)p.total));
-	json_object_set_new(rec, "ended",
-			    json_boolean(json_object_get(one, "outcome")));
+	json_object_set_new(rec, "ended", json_boolean(ended));
 	return 0;
 }

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # dsec-exec against a supervisor that has no sandbox: command line, records,
 # exit statuses, streams, and replies that no honest supervisor gives.
+# shellcheck disable=SC2016,SC2317,SC1003 # text for other shells; wait_for
 . "$(dirname "$0")/../tap.sh"
 need_tools python3 jq
 tree_new
@@ -148,7 +149,7 @@ wait $sig
 is "$? $(tail -n 1 "$T/sig.out")" "7 got" "SIGTERM goes to the command"
 start_signal 'trap "" TERM; echo ready; i=0
 	while [ ! -e '"$T"'/go ]; do sleep 0.1; done; echo end; exit 5'
-for i in 1 2 3; do
+for _ in 1 2 3; do
 	kill -TERM $sig
 	sleep 0.2
 done

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # dsec-exec in real sandboxes: the field reports about commands, and what the
 # supervisor does when its clients misbehave.
+# shellcheck disable=SC2016,SC2317,SC1003 # text for other shells; wait_for
 . "$(dirname "$0")/../tap.sh"
 need_root
 need_tools jq python3
