@@ -26,7 +26,7 @@ works() { # PROGRAM WANT SCRIPT: as a user in /tmp; the last line it prints
 		diag "$got" "$(cat "$T/err")"
 }
 
-postgres=$(ls /usr/lib/postgresql/*/bin/initdb 2>/dev/null | head -n 1)
+postgres=$(find /usr/lib/postgresql -name initdb 2>/dev/null | head -n 1)
 for profile in default nested; do
 	up $profile
 	works python3 '[1, 4, 9] 7' 'cat >p.py <<"PY"
