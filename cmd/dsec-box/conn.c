@@ -171,7 +171,8 @@ static void send_record(struct conn *c, const json_t *rec, int *fds, size_t n)
 	*o = (struct conn_out){.len = len + 1, .nfds = n};
 	memcpy(o->text, text, len);
 	o->text[len] = '\n';
-	memcpy(o->fds, fds, n * sizeof(int));
+	if (n > 0)
+		memcpy(o->fds, fds, n * sizeof(int));
 	*c->out_end = o;
 	c->out_end = &o->next;
 	c->out_bytes += o->len;

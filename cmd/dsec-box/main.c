@@ -187,7 +187,7 @@ static int find_init(struct box *b, struct err *e)
 	if (r < 0)
 		return r;
 	line = strstr(text, "\nPid:");
-	b->init_pid = line ? atoi(line + 5) : -1;
+	b->init_pid = line ? (pid_t)strtol(line + 5, NULL, 10) : -1;
 	if (b->init_pid <= 0)
 		return err_set(e, -ESRCH, "stopped", "pid 1 has ended already");
 	return 0;
@@ -272,7 +272,7 @@ int main(int argc, char **argv)
 			continue;
 		}
 		if (r >= 0 && row == OPT_STATE) {
-			state = atoi(arg);
+			state = (int)strtol(arg, NULL, 10);
 			continue;
 		}
 		if (r >= 0 && row == OPT_HELP) {

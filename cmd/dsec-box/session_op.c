@@ -109,7 +109,7 @@ static int start_any(struct session *s, const json_t *req, struct err *e)
 	snprintf(s->shell, sizeof(s->shell), "%s", *shell ? shell : "bash");
 	r = start_shell(s, req, s->shell, e);
 	if (r < 0 && !*shell && !strcmp(e->code, "command_not_found")) {
-		strcpy(s->shell, "sh");
+		memcpy(s->shell, "sh", sizeof("sh"));
 		r = start_shell(s, req, s->shell, e);
 	}
 	return r;

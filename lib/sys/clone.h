@@ -18,10 +18,11 @@
 struct clone_child {
 	uint64_t flags; /* CLONE_VM is added */
 	int exit_signal;
-	int into_cgroup;  /* -1, or a directory for CLONE_INTO_CGROUP */
-	int *pidfd;	  /* NULL, or where CLONE_PIDFD puts it */
-	bool plain; /* by clone, not clone3, which filters refuse: 32-bit flags,
-		       no into_cgroup */
+	int into_cgroup; /* -1, or a directory for CLONE_INTO_CGROUP */
+	int *pidfd;	 /* NULL, or where CLONE_PIDFD puts it */
+	/* By clone, not clone3, which filters refuse: 32-bit flags, no
+	 * into_cgroup. */
+	bool plain;
 	pid_t *clear_tid; /* NULL, or cleared and woken when it execs or ends */
 	void *stack;
 	size_t stack_size; /* a multiple of 16 */

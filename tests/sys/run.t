@@ -68,7 +68,7 @@ run dsec-run --rm --memory 64M -- python3 -c 'x = b"a" * (256 << 20)'
 is "$status" 137 "over the memory limit it is killed"
 like "$err" "memory limit of 64 MiB" "and we say why"
 run dsec-run --rm --pids 16 -- sh -c 'for i in $(seq 30); do sleep 1 & done
-	2>&1; wait' 
+	2>&1; wait'
 like "$err" "[Rr]esource|fork" "processes are limited"
 run dsec-run --rm --ttl 1 -- sleep 100
 is "$status" 137 "ttl_absolute ends a one-shot"
