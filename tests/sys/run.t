@@ -167,6 +167,6 @@ pid=$!
 wait_for 10 sh -c "grep -q one-shot $DSEC_RUN/sb/*/claim.json 2>/dev/null"
 kill -9 $pid
 wait $pid 2>/dev/null
-dsec-doctor --fix > /dev/null 2>&1
+dsec-doctor --fix --only dead > /dev/null 2>&1
 leak_check "nothing is left after SIGKILL"
 done_testing
