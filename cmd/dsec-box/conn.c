@@ -45,7 +45,8 @@ static void out_pop(struct conn *c)
 	out_free(o);
 }
 
-/* Closed connections go when no callback can be using them any more. */
+/* Closed connections and their asks go when no callback can be using them any
+ * more. */
 static void reap(struct loop *l, struct loop_timer *t)
 {
 	struct box *b = t->arg;
@@ -57,6 +58,10 @@ static void reap(struct loop *l, struct loop_timer *t)
 		if (!c->dead) {
 			p = &c->next;
 			continue;
+		}
+		while (c->asks) {
+			exec_deserted(c->asks);
+			ask_drop(c->asks);
 		}
 		*p = c->next;
 		free(c);
@@ -72,10 +77,6 @@ void conn_close(struct conn *c)
 		return;
 	c->dead = true;
 	b->nconns--;
-	while (c->asks) {
-		exec_deserted(c->asks);
-		ask_drop(c->asks);
-	}
 	while (c->out)
 		out_pop(c);
 	loop_del(b->loop, &c->src);

@@ -11,6 +11,9 @@
  * An ask is a request that was read and not answered yet.  It belongs to its
  * connection and dies with it; while something is to happen first it hangs in
  * one list of those who wait for that.  The list's owner answers all of them.
+ *
+ * Whatever is sent may close the connection.  Both stay valid until the
+ * callback that did it is over, and what else is sent to them goes nowhere.
  */
 struct ask {
 	struct box *box;
@@ -47,7 +50,7 @@ int conn_listen(struct box *b, struct err *e);
 /* conn_adopt(b, fd, ret, e): serve a connected socket; ${fd} is taken over. */
 int conn_adopt(struct box *b, int *fd, struct conn **ret, struct err *e);
 
-/* conn_close(c): no more of it; its asks are gone when this returns. */
+/* conn_close(c): no more of it; it and its asks go after this callback. */
 void conn_close(struct conn *c);
 
 /* conn_pending(b): somebody has not taken all that was sent to him. */

@@ -71,12 +71,8 @@ void exec_free(struct exec *x)
 
 static void answer_all(struct exec *x, json_t *rec)
 {
-	while (x->waiters) {
-		struct ask *a = x->waiters;
-
-		if (a->conn)
-			ask_answer(a, json_incref(rec));
-	}
+	while (x->waiters)
+		ask_answer(x->waiters, json_incref(rec));
 }
 
 /* The record is kept and answered; the command is history. */

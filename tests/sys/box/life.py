@@ -218,3 +218,18 @@ is_([w.recv()["state"] for _ in range(2)], ["paused", "running"],
     "watchers go on")
 c.call(op="stop", grace_ms=0)
 ok(is_gone(sb), "and it ends like any")
+
+# Clients that leave at once, in the middle of what they are told.
+sb = make()
+for _ in range(30):
+    for lines in ([{"op": "exec", "command": ["true"], "attach": ["stdout"]}],
+                  [{"op": "watch"}, {"op": "watch"}, {"op": "pause"},
+                   {"op": "exec", "command": ["true"]}]):
+        b = Box(sb)
+        b.sock.sendall(b"".join(json.dumps(x).encode() + b"\n"
+                                for x in lines))
+        b.sock.close()
+b = Box(sb)
+is_(b.run(["echo", "here"])["stdout"], b"here\n",
+    "clients that left harmed nobody")
+b.call(op="stop", grace_ms=0)
