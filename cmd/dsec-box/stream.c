@@ -151,12 +151,14 @@ void stream_finish(struct stream *s)
 {
 	int avail = 0;
 
-	if (s->ended || s->finishing)
+	if (s->ended)
 		return;
+	if (!s->finishing) {
+		if (ioctl(s->rec.src, FIONREAD, &avail) < 0 || avail < 0)
+			avail = 0;
+		s->left = (uint64_t)avail;
+	}
 	s->finishing = true;
-	if (ioctl(s->rec.src, FIONREAD, &avail) < 0 || avail < 0)
-		avail = 0;
-	s->left = (uint64_t)avail;
 	if (s->left == 0)
 		end(s);
 	else

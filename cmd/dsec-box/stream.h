@@ -35,7 +35,8 @@ void stream_init(struct stream *s, struct loop *l, stream_fn *fn,
 /* stream_start(s, e): rec.src and the rest of rec are set. */
 int stream_start(struct stream *s, struct err *e);
 
-/* stream_finish(s): the writer is gone; take what is in the pipe and end. */
+/* stream_finish(s): the writer is gone; take what is in the pipe and end.
+ * Again: try once more now, as when a reader is not to be waited for. */
 void stream_finish(struct stream *s);
 
 /* stream_attach(s, lossy, id, ret_fd, e): a reader; the read end of its pipe,

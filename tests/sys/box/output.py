@@ -119,4 +119,10 @@ for i in range(30):
     bad += r["stdout"].count(b"\n") != 50 or r["exit_code"] != 3
 is_(bad, 0, "30 short ones: every line and the status")
 ok(private_kb() - before < 200, "memory is still flat", private_kb(), before)
-is_(b.call(op="stop", grace_ms=0)["state"], "stopped", "stop")
+
+# Ended, and its reader does not read on: that holds up no stop.
+slow = b.start(["head", "-c", "1500000", "/dev/zero"], attach=["stdout"])
+ok(until(lambda: not b.call(op="list-execs")["execs"][0].get("running")),
+   "it ended while its reader had not taken all")
+is_(Box(SB).call(timeout=5, op="stop", grace_ms=0)["state"], "stopped",
+    "stop beside a reader that does not read")
