@@ -124,7 +124,9 @@ void launch_end(struct launched *p)
 {
 	if (p->pid <= 0)
 		return;
-	syscall(SYS_pidfd_send_signal, p->pidfd, SIGKILL, NULL, 0);
+	/* By number, which is its own until it is waited for: whoever gives up
+	 * on it may have moved the pidfd already. */
+	kill(p->pid, SIGKILL);
 	wait_pid(p->pid);
 	p->pid = 0;
 }
@@ -271,6 +273,7 @@ int launch_start(struct launch *l, struct launched *ret, struct err *e)
 		.command_pidfd = -1,
 		.command_stack = stacks.second,
 		.command_stack_size = sizeof(stacks.second),
+		.r = -ECHILD, /* killed on the way, unless it says otherwise */
 	};
 	int r;
 

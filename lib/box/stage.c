@@ -363,6 +363,7 @@ static void exec_init(struct stage *st)
 	    (st->l->command && !ok(st, "start the command", start_command(st))))
 		return;
 	if (ok(st, "set up pid 1", keep_report_only(st))) {
+		st->r = 0;
 		execve(NODE_INIT, (char *const *)(uintptr_t)argv,
 		       (char *const *)(uintptr_t)envp);
 		ok(st, "execute pid 1", -errno);

@@ -38,7 +38,7 @@ struct stage {
 	pid_t command;	   /* its pid in the sandbox */
 	int command_pidfd;
 
-	/* Out, when it fails. */
+	/* Out: 0 when it executed; else what failed, unless it was killed. */
 	const char *what;
 	int r;
 };
