@@ -233,6 +233,7 @@ int main(int argc, char **argv)
 
 	log_init("dsec-doctor");
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGCHLD, SIG_DFL); /* tools are waited for */
 	r = parse(argc, argv, &d, &e);
 	if (r == 0)
 		r = work(&d, &e);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,6 +158,8 @@ int main(int argc, char **argv)
 	int r;
 
 	log_init("dsec-run");
+	/* Ignored by our caller, children would leave nothing to wait for. */
+	signal(SIGCHLD, SIG_DFL);
 	run_fields_init();
 	r = json_pack_or(&req, &e, "{}");
 	if (r == 0)

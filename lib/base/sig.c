@@ -29,11 +29,10 @@ void sig_reset(void)
 {
 	/* exec resets handlers by itself; what stays is what is ignored: by us,
 	 * or by whoever started us (nohup, a shell's background job). */
-	static const int ignored[] = {SIGPIPE, SIGHUP, SIGINT, SIGQUIT};
 	sigset_t none;
 
-	for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++)
-		signal(ignored[i], SIG_DFL);
+	for (int s = 1; s < NSIG; s++)
+		signal(s, SIG_DFL);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }

@@ -15,6 +15,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/proc.h"
+#include "base/sig.h"
 #include "box/create.h"
 #include "box/teardown.h"
 #include "sys/clone.h"
@@ -216,13 +217,27 @@ static struct launch launch_of(const struct creator *c, const json_t *spec,
 	};
 }
 
+/*
+ * The claim goes when all else is gone (${r}).  One that stays is left
+ * unlocked, so that a sweep finds it and does the rest.
+ */
+static int let_go(const struct creator *c, struct created *m, int r,
+		  struct err *e)
+{
+	if (r == 0)
+		r = claim_release(c->tree, m->id, &m->claim.fd, e);
+	if (m->claim.fd >= 0)
+		fd_close(steal_fd(&m->claim.fd));
+	return r;
+}
+
 /* Undo what a failed creation left; what failed first is what is told. */
 static void undo(struct creator *c, struct created *m)
 {
 	if (m->claim.fd < 0)
 		return;
-	(void)teardown(c->tree, c->cgroups, m->id, NULL, NULL);
-	(void)claim_release(c->tree, m->id, &m->claim.fd, NULL);
+	(void)let_go(c, m, teardown(c->tree, c->cgroups, m->id, NULL, NULL),
+		     NULL);
 }
 
 int create_one_shot(struct creator *c, json_t *spec, struct become *command,
@@ -252,19 +267,12 @@ err:
 
 int create_end(struct creator *c, struct created *m, struct err *e)
 {
-	int r;
-
 	launch_end(&m->run);
 	fd_close(m->run.pidfd);
 	fd_close(m->run.report);
 	if (m->run.command_pidfd >= 0)
 		fd_close(m->run.command_pidfd);
-	r = teardown_layer(c->tree, c->cgroups, m->id, e);
-	if (r < 0) {
-		(void)claim_release(c->tree, m->id, &m->claim.fd, NULL);
-		return r;
-	}
-	return claim_release(c->tree, m->id, &m->claim.fd, e);
+	return let_go(c, m, teardown_layer(c->tree, c->cgroups, m->id, e), e);
 }
 
 /*
@@ -313,7 +321,6 @@ static int become_box(struct starter *s, const struct launched *run)
 {
 	const char *const argv[] = {"dsec-box", s->m->id, NULL};
 	char sock[PATH_MAX];
-	sigset_t none;
 	int listen, r;
 
 	r = tree_path(sock, s->e, "%s/sb/%s/ctl.sock", s->c->tree->run,
@@ -329,8 +336,7 @@ static int become_box(struct starter *s, const struct launched *run)
 	setsid();
 	if (chdir("/") < 0)
 		return err_sys(s->e, errno, "chdir /");
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
+	sig_reset();
 	execve(s->path, (char *const *)(uintptr_t)argv, environ);
 	return err_sys(s->e, errno, "execute '%s'", s->path);
 }

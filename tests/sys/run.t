@@ -153,6 +153,16 @@ for at in openat:error=EMFILE write:error=ENOSPC mkdirat:error=ENOSPC; do
 		ok 0 "$at at call $n: ended ($status)"
 	done
 done
+mkdir "$T/libexec"
+ln -s "$BIN"/../libexec/dsec/* "$T/libexec"
+rm "$T/libexec/dsec-box"
+echo junk >"$T/libexec/dsec-box"
+chmod 755 "$T/libexec/dsec-box"
+run env DSEC_LIBEXEC="$T/libexec" timeout 20 dsec-run --detach
+is "$status $(field "$out" .error.code)" "71 system" \
+	"a supervisor that cannot be executed"
+run env --ignore-signal=CHLD dsec-run --rm -- sh -c 'exit 3'
+is "$status" 3 "a caller that ignores SIGCHLD"
 leak_check "nothing is left after one-shots and failures"
 
 # --- killed at any point: the next launch buries what is left
