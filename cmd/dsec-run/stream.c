@@ -117,10 +117,13 @@ static int serve(const struct tree *t, int fd)
 
 static int start_worker(struct pool_of *p, struct worker **ret, struct err *e)
 {
-	struct worker *w = &p->w[p->n];
+	struct worker *w = p->w;
 	int pair[2];
 	pid_t pid;
 
+	/* Where one was lost, its place; fewer than max are busy. */
+	while (w < &p->w[p->n] && w->fd >= 0)
+		w++;
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
 		return err_sys(e, errno, "socket for a worker");
 	pid = fork();
@@ -145,7 +148,8 @@ static int start_worker(struct pool_of *p, struct worker **ret, struct err *e)
 	}
 	fd_close(pair[1]);
 	*w = (struct worker){.pid = pid, .fd = pair[0], .in.fd = -1};
-	p->n++;
+	if (w == &p->w[p->n])
+		p->n++;
 	*ret = w;
 	return 0;
 }
