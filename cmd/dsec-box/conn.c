@@ -140,17 +140,26 @@ static int flush(struct conn *c)
 	return 0;
 }
 
+/*
+ * Nothing can be sent.  Not closed here: whoever sends may be using an ask of
+ * it still.  The hang-up that this makes brings on_conn().
+ */
+static void break_off(struct conn *c)
+{
+	while (c->out)
+		out_pop(c);
+	c->broken = true;
+	shutdown(c->src.fd, SHUT_RDWR);
+}
+
 static void push_out(struct conn *c)
 {
 	int r = flush(c);
 
-	if (r < 0 && r != -EAGAIN) {
-		conn_close(c);
-		return;
-	}
-	if (loop_mod(c->box->loop, &c->src,
+	if ((r < 0 && r != -EAGAIN) ||
+	    loop_mod(c->box->loop, &c->src,
 		     c->out ? EPOLLIN | EPOLLOUT : EPOLLIN, NULL) < 0)
-		conn_close(c);
+		break_off(c);
 }
 
 /* Queue a line; a peer that takes nothing loses its connection. */
@@ -161,12 +170,13 @@ static void send_record(struct conn *c, const json_t *rec, int *fds, size_t n)
 	struct conn_out *o = NULL;
 
 	if (text && len <= JSON_LINE_MAX && c->out_bytes + len < OUT_MAX_SIZE &&
-	    !c->dead)
+	    !c->dead && !c->broken)
 		o = malloc(sizeof(*o) + len + 1);
 	if (!o) {
 		for (size_t i = 0; i < n; i++)
 			fd_close(fds[i]);
-		conn_close(c);
+		if (!c->dead)
+			break_off(c);
 		return;
 	}
 	*o = (struct conn_out){.len = len + 1, .nfds = n};

@@ -40,6 +40,7 @@ struct conn {
 	size_t out_bytes;
 	struct ask *asks;
 	unsigned nasks;
+	bool broken; /* nothing can be sent: the loop will close it */
 	bool dead;
 	struct conn *next;
 };

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -15,13 +16,15 @@
 /* Requests that wait for their turn while the line of a cancel is looked for.
  */
 #define AHEAD 256
+/* Descriptors that are not connections: our own, and those used for a moment */
+#define FDS_SPARE 10
 
 struct batch {
 	const struct batch_opts *o;
 	struct loop *loop;
 	struct input *input;
 	struct job *first, *last; /* all of them, in order */
-	unsigned running, waiting;
+	unsigned running, waiting, jobs;
 	bool ended;    /* no more lines */
 	bool starting; /* start_more() is at work */
 	bool lost;     /* standard output is */
@@ -124,7 +127,7 @@ static void start_more(struct batch *b)
 	if (b->starting)
 		return;
 	b->starting = true;
-	while (!b->lost && b->waiting > 0 && b->running < b->o->jobs) {
+	while (!b->lost && b->waiting > 0 && b->running < b->jobs) {
 		for (j = b->first; j->running; j = j->next)
 			;
 		b->waiting--;
@@ -262,6 +265,25 @@ static int from_words(struct batch *b, struct err *e)
 	return 0;
 }
 
+/*
+ * A request needs a descriptor, or two while its output is read: as many at
+ * once as there are descriptors for.
+ */
+static unsigned jobs_within_limits(unsigned asked)
+{
+	struct rlimit lim;
+	rlim_t room;
+
+	if (getrlimit(RLIMIT_NOFILE, &lim) < 0)
+		return asked;
+	lim.rlim_cur = lim.rlim_max;
+	if (setrlimit(RLIMIT_NOFILE, &lim) < 0 &&
+	    getrlimit(RLIMIT_NOFILE, &lim) < 0)
+		return asked;
+	room = lim.rlim_cur > FDS_SPARE + 1 ? lim.rlim_cur - FDS_SPARE : 1;
+	return asked < room ? asked : (unsigned)room;
+}
+
 static void drop_all(struct batch *b)
 {
 	struct job *j;
@@ -278,6 +300,7 @@ int batch_run(const struct batch_opts *o, struct err *e)
 	int r;
 
 	signal(SIGPIPE, SIG_IGN);
+	b.jobs = jobs_within_limits(o->jobs);
 	r = loop_new(&b.loop, e);
 	if (r < 0)
 		return r;

@@ -12,6 +12,7 @@
 
 /* A supervisor that is being made, or is overrun, gets so long. */
 #define CONNECT_MS 10000
+#define RETRY_MS   20
 /* The kill of a command that was given up gets so long to be confirmed. */
 #define KILL_MS 1000
 
@@ -252,9 +253,9 @@ static void connect_now(struct job *j)
 
 	r = ctl_open(j->tree, json_str(j->req, "sandbox"), CTL_NONBLOCK,
 		     &j->ctl, &e);
-	if (r == -EBUSY && clock_ms() < j->give_up_ms) {
-		loop_timer_set(j->loop, &j->retry,
-			       clock_ms() + e.retry_after_ms);
+	/* Out of descriptors: those of other requests come back. */
+	if ((r == -EBUSY || r == -EMFILE) && clock_ms() < j->give_up_ms) {
+		loop_timer_set(j->loop, &j->retry, clock_ms() + RETRY_MS);
 		return;
 	}
 	if (r == 0)

@@ -270,6 +270,45 @@ x a --op resize --exec "$E" --rows 40 --cols 50
 wait_for 10 sized '40 50'
 ok $? "resize reaches it"
 
+# --- clients that fail or die at each step ----------------------------------
+
+if command -v strace >/dev/null; then
+	pid=$(jq -r .supervisor_pid "$DSEC_RUN/sb/$S/state.json")
+	bad=
+	for call in socket connect sendmsg poll recvmsg splice; do
+		for how in signal=KILL error=ENOMEM error=EMFILE; do
+			for when in 1 2; do
+				timeout -k 1 20 strace -o /dev/null -e \
+					"inject=$call:$how:when=$when" \
+					dsec-exec a -- echo x >"$T/out" 2>&1
+				# poll and splice may never come so far
+				st=$?
+				[ $st -ne 0 ] || [ "$(cat "$T/out")" = x ] ||
+					bad="$bad $call:$how:$when"
+			done
+		done
+	done
+	is "$bad" "" "a client that fails or dies at a step never says success"
+	ok "$(kill -0 "$pid"; echo $?)" "and the supervisor survives them all"
+	none_left() {
+		x a --op list-execs
+		[ "$(field "$out" '[.execs[] | select(.outcome == null)] |
+			length')" -le 1 ] # the one with a terminal
+	}
+	wait_for 10 none_left
+	ok $? "and every command came to its end"
+else
+	skip "clients that fail at each step" "strace is not installed"
+fi
+(
+	# shellcheck disable=SC3045 # dash has it
+	ulimit -n 14
+	seq 60 | jq -c '{sandbox:"a",command:["echo","x"]}' |
+		timeout -k 1 60 dsec-exec >"$T/out"
+)
+is "$(jq -c '[.ok,.stdout]' "$T/out" | sort | uniq -c | tr -s ' ')" \
+	' 60 [true,"x\n"]' "few descriptors: fewer at once, all of them done"
+
 # --- signals, and the ends of sandboxes -------------------------------------
 
 # shellcheck disable=SC2016
