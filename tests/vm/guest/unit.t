@@ -27,7 +27,7 @@ like "$(cat "/proc/$box/cgroup")" "^0::/$DSEC_CGROUP(/|\$)" \
 
 run in_unit dsec-exec u --detach --cmd 'sleep 10000'
 run dsec-exec u --op list-execs
-like "$(field "$out" '.execs[].outcome // "running"')" running \
+like "$(field "$out" '.execs[] | .outcome // "running"')" running \
 	"a command started by a unit runs on"
 
 run dsec-pause --stop u
