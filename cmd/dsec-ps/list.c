@@ -104,32 +104,37 @@ static void add_stats(const struct app *app, const char *id, json_t *rec)
 }
 
 /* Its spec is the truth about it; the claim is there a little earlier. */
-static json_t *base_of(const struct app *app, const char *id,
-		       const json_t *claim)
+static int base_of(const struct app *app, const char *id, const json_t *claim,
+		   json_t **ret_rec, struct err *e)
 {
-	json_t *rec = NULL;
+	auto_json json_t *rec = NULL;
 	char path[PATH_MAX];
+	int r;
 
-	if (tree_path(path, NULL, "%s/sb/%s/spec.json", app->tree.lib, id) <
-		    0 ||
-	    json_read_file(AT_FDCWD, path, &rec, NULL) < 0)
+	r = tree_path(path, e, "%s/sb/%s/spec.json", app->tree.lib, id);
+	if (r == 0)
+		r = json_read_file(AT_FDCWD, path, &rec, e);
+	if (r == -EACCES || r == -EPERM) /* not ours: say nothing false */
+		return r;
+	if (r < 0)
 		rec = json_object();
 	if (!rec || json_object_set_new(rec, "sandbox", json_string(id)) < 0 ||
-	    copy_missing(rec, claim, from_claim, array_len(from_claim)) < 0) {
-		json_decref(rec);
-		return NULL;
-	}
-	return rec;
+	    copy_missing(rec, claim, from_claim, array_len(from_claim)) < 0)
+		return err_sys(e, ENOMEM, "sandbox %s", id);
+	*ret_rec = steal_ptr(rec);
+	return 0;
 }
 
 int ps_live(const struct app *app, const char *id, const json_t *claim,
 	    bool stats, json_t **ret_rec, struct err *e)
 {
-	auto_json json_t *rec = base_of(app, id, claim);
+	auto_json json_t *rec = NULL;
 	enum select_life life;
+	int r;
 
-	if (!rec)
-		return err_sys(e, ENOMEM, "sandbox %s", id);
+	r = base_of(app, id, claim, &rec, e);
+	if (r < 0)
+		return r;
 	add_state(app, id, rec);
 	/* Last: what was read above is no older than this. */
 	life = select_life(&app->tree, id, NULL);
@@ -167,10 +172,12 @@ int ps_one(const struct app *app, const char *id, bool stats, json_t **ret_rec,
 {
 	auto_json json_t *claim = NULL;
 	enum select_life life = select_life(&app->tree, id, &claim);
+	int r = -ENOENT;
 
-	if (life != SELECT_GONE &&
-	    ps_live(app, id, claim, stats, ret_rec, NULL) == 0)
-		return 0;
+	if (life != SELECT_GONE)
+		r = ps_live(app, id, claim, stats, ret_rec, e);
+	if (r == 0 || r == -EACCES || r == -EPERM)
+		return r;
 	return ps_dead(app, id, ret_rec, e);
 }
 

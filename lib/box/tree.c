@@ -203,6 +203,8 @@ int tree_find(const struct tree *t, const char *word, char *id, struct err *e)
 	if (r < 0)
 		return r;
 	n = readlink(path, id, BOX_ID_LEN + 1);
+	if (n < 0 && (errno == EACCES || errno == EPERM))
+		return err_sys(e, errno, "look up '%s'", path);
 	if (n != BOX_ID_LEN)
 		return err_set(e, -ENOENT, "sandbox_unknown",
 			       "no sandbox has the name '%s'", word);

@@ -37,7 +37,8 @@ int tree_new_id(const struct tree *t, char *id, struct err *e);
 /*
  * tree_find(t, word, id, e):
  * The id of a sandbox given by id or name, into id[BOX_ID_LEN + 1].  An id is
- * not looked up.  "sandbox_unknown" for a name nobody has.
+ * not looked up.  "sandbox_unknown" for a name nobody has,
+ * "permission" where we may not see.
  */
 int tree_find(const struct tree *t, const char *word, char *id, struct err *e);
 

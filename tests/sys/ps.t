@@ -109,6 +109,22 @@ run timeout 20 dsec-pause --freeze "$s"
 run timeout 20 dsec-ps --wait --timeout 15s "$s"
 is "$(field "$out" .outcome)" ttl_paused "and a pause that lasts"
 
+# --- another user may not see, and is told so rather than something false
+s=$(create '{"name":"ours"}')
+if setpriv --reuid 65534 --clear-groups "$BIN/dsec-ps" -h >/dev/null 2>&1; then
+	for word in ours "$s"; do
+		for prog in dsec-ps dsec-pause; do
+			run timeout 10 setpriv --reuid 65534 --clear-groups \
+				"$BIN/$prog" "$word"
+			is "$status $(field "$out" .error.code)" \
+				"77 permission" "$prog of another user"
+		done
+	done
+else
+	skip "another user" "cannot execute these programs"
+fi
+run timeout 20 dsec-pause --stop "$s"
+
 # --- many at once
 # shellcheck disable=SC2046
 ids=$(create $(yes '{"ttl_absolute":2}' | head -n 10))
