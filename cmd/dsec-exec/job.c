@@ -65,6 +65,13 @@ static int kill_command(struct job *j, struct err *e)
 	return r == 0 ? watch(j, e) : r;
 }
 
+int job_names_id(json_t *req, const struct ctl *ctl, struct err *e)
+{
+	if (json_object_set_new(req, "sandbox", json_string(ctl_id(ctl))) < 0)
+		return err_sys(e, ENOMEM, "request");
+	return 0;
+}
+
 /* The supervisor's record as ours: the ids of the request, and what it says. */
 static json_t *answer(struct job *j, json_t *from, struct err *e)
 {
@@ -258,6 +265,8 @@ static void connect_now(struct job *j)
 		loop_timer_set(j->loop, &j->retry, clock_ms() + RETRY_MS);
 		return;
 	}
+	if (r == 0)
+		r = job_names_id(j->req, j->ctl, &e);
 	if (r == 0)
 		r = send_request(j, &e);
 	if (r < 0)

@@ -59,4 +59,8 @@ void job_start(struct job *j);
  * did not detach is killed; the final record comes when that is done. */
 void job_end(struct job *j, const struct err *why);
 
+/* job_names_id(req, ctl, e): the request names its sandbox by id from here on,
+ * as every record does that is made from it. */
+int job_names_id(json_t *req, const struct ctl *ctl, struct err *e);
+
 #endif

@@ -25,6 +25,8 @@ int job_file_work(const struct tree *tree, json_t *req, uint64_t deadline_ms,
 
 	r = ctl_open(tree, json_str(req, "sandbox"), 0, &c.ctl, &e);
 	if (r == 0)
+		r = job_names_id(req, c.ctl, &e);
+	if (r == 0)
 		r = file_run(&c, &rec, &e);
 	ctl_free(c.ctl);
 	if (r < 0 && !rec)
