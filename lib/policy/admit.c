@@ -80,17 +80,23 @@ struct admit_amounts admit_limit(const struct admit_node *node)
 	};
 }
 
-static int no(struct err *e, const char *code, uint64_t limit, uint64_t held,
-	      uint64_t ask, const char *unit)
+struct sum {
+	const char *code, *unit, *key; /* key: of node.json */
+	uint64_t limit, held, ask, per_unit;
+};
+
+static int no(struct err *e, const struct sum *s)
 {
+	double unit = (double)s->per_unit;
 	int r;
 
-	r = err_set(e, -EAGAIN, code,
-		    "not enough left: %" PRIu64 " %s asked for, %" PRIu64
-		    " of %" PRIu64 " held",
-		    ask, unit, held, limit);
+	r = err_set(e, -EAGAIN, s->code,
+		    "not enough left: %.10g %s asked for, %.10g of %.10g held "
+		    "(node.json: %s)",
+		    (double)s->ask / unit, s->unit, (double)s->held / unit,
+		    (double)s->limit / unit, s->key);
 	if (e)
-		e->retry_after_ms = ask <= limit ? RETRY_FULL_MS : 0;
+		e->retry_after_ms = s->ask <= s->limit ? RETRY_FULL_MS : 0;
 	return r;
 }
 
@@ -99,26 +105,23 @@ static int decide_sums(const struct admit_node *node,
 {
 	const struct admit_amounts limit = admit_limit(node);
 	const struct admit_amounts *held = &node->held;
-	const struct {
-		const char *code, *unit;
-		uint64_t limit, held, ask;
-	} sums[] = {
-		{"count", "sandboxes", limit.sandboxes, held->sandboxes,
-		 claim->sandboxes},
-		{"count", "processes", limit.pids, held->pids, claim->pids},
-		{"memory", "MiB of memory", limit.memory_mb, held->memory_mb,
-		 claim->memory_mb},
-		{"cpu", "thousandths of a CPU", limit.cpu_milli,
-		 held->cpu_milli, claim->cpu_milli},
-		{"disk", "MiB of disk", limit.disk_mb, held->disk_mb,
-		 claim->disk_mb},
+	const struct sum sums[] = {
+		{"count", "sandboxes", "max_sandboxes", limit.sandboxes,
+		 held->sandboxes, claim->sandboxes, 1},
+		{"count", "processes", "pids_overcommit", limit.pids,
+		 held->pids, claim->pids, 1},
+		{"memory", "MiB of memory", "memory_overcommit",
+		 limit.memory_mb, held->memory_mb, claim->memory_mb, 1},
+		{"cpu", "CPUs", "cpu_overcommit", limit.cpu_milli,
+		 held->cpu_milli, claim->cpu_milli, 1000},
+		{"disk", "MiB of disk", "disk_mb", limit.disk_mb, held->disk_mb,
+		 claim->disk_mb, 1},
 	};
 
 	for (unsigned i = 0; i < sizeof(sums) / sizeof(sums[0]); i++)
 		if (sums[i].ask > 0 &&
 		    plus(sums[i].held, sums[i].ask) > sums[i].limit)
-			return no(e, sums[i].code, sums[i].limit, sums[i].held,
-				  sums[i].ask, sums[i].unit);
+			return no(e, &sums[i]);
 	return 0;
 }
 
@@ -153,7 +156,8 @@ static int decide_now(const struct admit_node *node,
 			       now->memory_full_milli,
 			       rules->pressure_max_milli);
 	if (now->disk_free_mb < rules->disk_reserve_mb)
-		return pressed(e, "disk", "the node's disk is full, MiB free",
+		return pressed(e, "disk",
+			       "the disk of DSEC_LIB is full, MiB free",
 			       now->disk_free_mb, rules->disk_reserve_mb);
 	/* Leave room to list, stop and log in. */
 	if (now->tasks_max && now->tasks > now->tasks_max - now->tasks_max / 8)
