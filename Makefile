@@ -180,7 +180,7 @@ install: all
 	for f in $(INSTALL_LIBEXEC); do install -m 644 $$f \
 		$(DESTDIR)$(PREFIX)/libexec/dsec/ || exit 1; done
 	install -m 644 $(wildcard cmd/*/*.1) $(DESTDIR)$(PREFIX)/share/man/man1
-	install -m 644 LICENSE README.md PROTOCOL.md $(DESTDIR)$(PREFIX)/share/dsec
+	install -m 644 LICENSE *.md $(DESTDIR)$(PREFIX)/share/dsec
 	install -m 644 share/completions/dsec \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions
 
