@@ -84,6 +84,16 @@ void box_stats(struct box *b, struct cgroup_stats *ret)
 		cgroup_stats(cgroups, b->id, ret, NULL);
 }
 
+uint64_t box_oom_kills(struct box *b)
+{
+	struct cgroup_root *cgroups;
+	uint64_t kills = 0;
+
+	if (box_cgroups(b, &cgroups, NULL) == 0)
+		cgroup_oom_kills(cgroups, b->id, &kills, NULL);
+	return kills;
+}
+
 /* The pages below us that a deep call touched, and the heap's. */
 static void give_back(void)
 {

@@ -111,6 +111,9 @@ int box_root(struct box *b, struct err *e);
 /* box_stats(b, ret): counters of its control group; zero when not to be had. */
 void box_stats(struct box *b, struct cgroup_stats *ret);
 
+/* box_oom_kills(b): one of its numbers, at less cost; 0 if not known. */
+uint64_t box_oom_kills(struct box *b);
+
 /* box_busy(b): let nothing go yet; box_trim() comes when all is quiet. */
 void box_busy(struct box *b);
 

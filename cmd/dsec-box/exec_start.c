@@ -385,7 +385,6 @@ static int start(struct exec *x, const json_t *req, int *ret_stdin,
 		.user = user ? json_string_value(user) : NULL,
 		.tty = json_flag(req, "tty"),
 	};
-	struct cgroup_stats stats;
 	struct starter l;
 	int r;
 
@@ -395,8 +394,7 @@ static int start(struct exec *x, const json_t *req, int *ret_stdin,
 	if (r < 0)
 		return r;
 	x->tty = want.tty;
-	box_stats(x->box, &stats);
-	x->oom_before = stats.oom_kills;
+	x->oom_before = box_oom_kills(x->box);
 	exec_reports(x->box); /* old news must not be taken for its end */
 	if (x->tty)
 		r = start_tty(x, &l, req, e);

@@ -27,14 +27,13 @@ static bool was_killed(int status)
 }
 
 /* Kills by the memory limit while it ran. */
-static uint64_t oom_kills(const struct exec *x, struct cgroup_stats *stats)
+static uint64_t oom_kills(const struct exec *x)
 {
-	box_stats(x->box, stats);
-	if (stats->oom_kills > x->box->oom_seen)
-		x->box->oom_seen = stats->oom_kills;
-	return stats->oom_kills > x->oom_before
-		       ? stats->oom_kills - x->oom_before
-		       : 0;
+	uint64_t kills = box_oom_kills(x->box);
+
+	if (kills > x->box->oom_seen)
+		x->box->oom_seen = kills;
+	return kills > x->oom_before ? kills - x->oom_before : 0;
 }
 
 static const char *outcome_of(const struct exec *x, uint64_t kills)
@@ -60,8 +59,7 @@ static void put(json_t *rec, const char *key, uint64_t v)
 
 static void put_end(const struct exec *x, json_t *rec)
 {
-	struct cgroup_stats stats = {0};
-	uint64_t kills = oom_kills(x, &stats);
+	uint64_t kills = oom_kills(x);
 	const char *outcome = outcome_of(x, kills);
 	int status = x->report.status;
 
@@ -74,6 +72,9 @@ static void put_end(const struct exec *x, json_t *rec)
 	json_object_set_new(rec, "infra", json_boolean(record_infra(outcome)));
 	if (kills > 0) {
 		auto_json json_t *spec = NULL;
+		struct cgroup_stats stats;
+
+		box_stats(x->box, &stats);
 
 		/* They are told now: a later death of pid 1 is not theirs. */
 		x->box->oom_seen = stats.oom_kills;

@@ -245,7 +245,6 @@ static int check(const json_t *req, struct err *e)
 static int prepare(struct exec *x, struct session *s, const json_t *req,
 		   struct err *e)
 {
-	struct cgroup_stats stats;
 	int r;
 
 	r = exec_options(x, req, e);
@@ -253,8 +252,7 @@ static int prepare(struct exec *x, struct session *s, const json_t *req,
 		r = text_of(json_object_get(req, "command"), &x->script, e);
 	x->session = s;
 	x->has_out[0] = x->has_out[1] = true;
-	box_stats(x->box, &stats);
-	x->oom_before = stats.oom_kills;
+	x->oom_before = box_oom_kills(x->box);
 	return r;
 }
 

@@ -139,6 +139,11 @@ int cgroup_leaf_remove(const struct cgroup_root *root, const char *id,
 int cgroup_remove(const struct cgroup_root *root, const char *id,
 		  struct err *e);
 
+/* cgroup_oom_kills(root, id, ret_kills, e): that one of its numbers; a single
+ * read while there are none. */
+int cgroup_oom_kills(const struct cgroup_root *root, const char *id,
+		     uint64_t *ret_kills, struct err *e);
+
 int cgroup_stats(const struct cgroup_root *root, const char *id,
 		 struct cgroup_stats *ret_stats, struct err *e);
 

@@ -57,26 +57,6 @@ static int limit_reached(const struct cgroup_root *root, const char *id,
 	return r;
 }
 
-/*
- * Every kill by the OOM killer is counted, those for the node's sake as well.
- * Only a group that reached its own limit was killed by it.
- */
-static int oom_kills(const struct cgroup_root *root, const char *id,
-		     uint64_t peak, uint64_t *ret, struct err *e)
-{
-	bool v2 = root->mode == CGROUP_V2;
-	uint64_t kills, reached = 0;
-	int r;
-
-	r = get(root->memory, id, v2 ? "memory.events" : "memory.oom_control",
-		"oom_kill", &kills, e);
-	if (r == 0 && kills > 0)
-		r = limit_reached(root, id, peak, &reached, e);
-	if (r == 0)
-		*ret = reached ? kills : 0;
-	return r;
-}
-
 static int memory(const struct cgroup_root *root, const char *id,
 		  struct cgroup_stats *st, struct err *e)
 {
@@ -98,6 +78,29 @@ static int memory(const struct cgroup_root *root, const char *id,
 	return r;
 }
 
+/*
+ * Every kill by the OOM killer is counted, those for the node's sake as well.
+ * Only a group that reached its own limit was killed by it.
+ */
+int cgroup_oom_kills(const struct cgroup_root *root, const char *id,
+		     uint64_t *ret_kills, struct err *e)
+{
+	bool v2 = root->mode == CGROUP_V2;
+	struct cgroup_stats st = {0};
+	uint64_t kills, reached = 0;
+	int r;
+
+	r = get(root->memory, id, v2 ? "memory.events" : "memory.oom_control",
+		"oom_kill", &kills, e);
+	if (r == 0 && kills > 0)
+		r = memory(root, id, &st, e);
+	if (r == 0 && kills > 0)
+		r = limit_reached(root, id, st.memory_peak_bytes, &reached, e);
+	if (r == 0)
+		*ret_kills = reached ? kills : 0;
+	return r;
+}
+
 int cgroup_stats(const struct cgroup_root *root, const char *id,
 		 struct cgroup_stats *ret_stats, struct err *e)
 {
@@ -107,7 +110,7 @@ int cgroup_stats(const struct cgroup_root *root, const char *id,
 
 	r = memory(root, id, &st, e);
 	if (r == 0)
-		r = oom_kills(root, id, st.memory_peak_bytes, &st.oom_kills, e);
+		r = cgroup_oom_kills(root, id, &st.oom_kills, e);
 	if (r == 0)
 		r = get(root->pids, id, "pids.current", NULL, &pids, e);
 	if (r < 0)
