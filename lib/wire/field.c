@@ -109,6 +109,14 @@ static json_t *whole(int64_t v)
 	return v < 0 ? NULL : json_integer(v);
 }
 
+/* As a line would have it: --cpu 1 is the request "cpu_cores_limit":1. */
+static json_t *number(double v)
+{
+	if (v > -1e15 && v < 1e15 && v == (double)(int64_t)v)
+		return json_integer((int64_t)v);
+	return json_real(v);
+}
+
 static json_t *flag_value(const struct field *f, const char *arg)
 {
 	const char *end;
@@ -133,7 +141,7 @@ static json_t *flag_value(const struct field *f, const char *arg)
 			       : NULL;
 	case FIELD_NUM:
 		end = decimal_end(arg, true);
-		return end && !*end ? json_real(strtod(arg, NULL)) : NULL;
+		return end && !*end ? number(strtod(arg, NULL)) : NULL;
 	case FIELD_BOOL:
 		return json_true();
 	case FIELD_OBJ:

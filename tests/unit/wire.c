@@ -347,7 +347,7 @@ static const struct {
 	{F_INT, "101", "bad_value"}, {F_INT, "5.0", "usage"}, {F_INT, "", "usage"},
 	{F_INT, "5x", "usage"}, {F_INT, " 5", "usage"}, {F_INT, "+5", "usage"},
 	{F_INT, "9999999999999999999999", "usage"}, {F_INT, "--5", "usage"},
-	{F_NUM, "0.5", "0.5"}, {F_NUM, "4", "4.0"}, {F_NUM, "0.001", "bad_value"},
+	{F_NUM, "0.5", "0.5"}, {F_NUM, "4", "4"}, {F_NUM, "0.001", "bad_value"},
 	{F_NUM, "4.1", "bad_value"}, {F_NUM, "-1", "bad_value"},
 	{F_NUM, "nan", "usage"}, {F_NUM, "inf", "usage"}, {F_NUM, "1e3", "usage"},
 	{F_NUM, "0x1", "usage"}, {F_FREE, "123456.5", "123456.5"},
