@@ -69,8 +69,11 @@ static bool is_project(const char *p)
 {
 	static const char chars[] = "abcdefghijklmnopqrstuvwxyz"
 				    "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-	size_t n;
+	size_t n = strcspn(p, "/");
 
+	/* Or a selector of root would not have all that there is. */
+	if (n != 4 || strncmp(p, "root", n))
+		return false;
 	for (;;) {
 		n = strspn(p, chars);
 		if (n == 0 || p[0] == '.' || (p[n] != '/' && p[n] != '\0'))

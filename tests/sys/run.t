@@ -116,6 +116,7 @@ refuse bad_value '{"memory_limit_mb":"1"}' 65
 refuse bad_value '{"cpu_cores_limit":0}' 65
 refuse bad_value '{"name":"../x"}' 65
 refuse bad_value '{"project":"root//x"}' 65
+refuse bad_value '{"project":"other/x"}' 65
 refuse memory_too_small '{"memory_limit_mb":3}' 1
 refuse image_unknown '{"image":"root/py:3.12"}' 1
 refuse bad_value '{"profile":"nosuch"}' 65
