@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,6 +124,7 @@ static int flush(struct conn *c)
 			msg.msg_control = u.buf;
 			msg.msg_controllen = CMSG_SPACE(o->nfds * sizeof(int));
 			h = CMSG_FIRSTHDR(&msg);
+			assert(h);
 			h->cmsg_level = SOL_SOCKET;
 			h->cmsg_type = SCM_RIGHTS;
 			h->cmsg_len = CMSG_LEN(o->nfds * sizeof(int));

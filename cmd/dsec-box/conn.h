@@ -70,12 +70,12 @@ void ask_wait(struct ask *a, struct ask **list);
 /*
  * ask_event(a, rec, fds, n): send ${rec} (taken over), which has "event", with
  * descriptors (taken over).  ask_answer(a, rec): the final record: ${rec}
- * (taken over; NULL: nothing to add) with id and "ok":true.  ask_fail(a, e):
+ * (taken over; NULL: nothing to add) with id and "ok":true.  ask_fail(a, why):
  * the final record is that error.  After a final record the ask is gone.
  */
 void ask_event(struct ask *a, json_t *rec, int *fds, size_t n);
 void ask_answer(struct ask *a, json_t *rec);
-void ask_fail(struct ask *a, const struct err *e);
+void ask_fail(struct ask *a, const struct err *why);
 void ask_drop(struct ask *a);
 
 #endif

@@ -467,7 +467,7 @@ int exec_request(struct ask *a, json_t *req, struct err *e)
 		return session_exec(a, req, e);
 	x = exec_new(b, EXEC_COMMAND, e);
 	if (!x)
-		return e->r;
+		return e ? e->r : -ENOMEM;
 	r = start(x, req, &stdin_wr, e);
 	if (r == 0)
 		r = exec_hand_over(x, a, req, &stdin_wr, e);

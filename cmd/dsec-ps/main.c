@@ -27,8 +27,8 @@ static const struct field fields[] = {
 	{{"project", NULL, 0, "PATH", "those of a project and all below it"}, "project", FIELD_STR, 1, 256, NULL},
 	{{"label", NULL, 'l', "K=V", "those with a label; repeats: with all of them"}, "labels", FIELD_MAP, 0, 0, NULL},
 	{{"timeout", NULL, 0, "TIME", "--wait: give up after so long"}, "deadline_ms", FIELD_MS, 1, 0, NULL},
-	{{NULL}, "sandbox", FIELD_STR, 1, 64, NULL},
-	{{NULL}, "cancel", FIELD_ID, 0, 0, NULL},
+	{.key = "sandbox", .type = FIELD_STR, .min = 1, .max = 64},
+	{.key = "cancel", .type = FIELD_ID},
 };
 /* clang-format on */
 
