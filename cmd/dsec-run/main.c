@@ -88,6 +88,7 @@ static int take_flags(int argc, char **argv, json_t *req, bool *ret_one,
 		json_object_set_new(req, "command", cmd);
 	}
 	*ret_one = json_object_get(req, "command") || arg_detach ||
+		   json_object_get(req, "name") ||
 		   (isatty(STDIN_FILENO) && !arg_jobs);
 	return 0;
 }
@@ -169,6 +170,8 @@ int main(int argc, char **argv)
 	if (r == 0 && geteuid() != 0)
 		r = err_set(&e, -EPERM, "not_root",
 			    "sandboxes are made by root");
+	if (one_request)
+		json_object_set_new(req, "id", json_integer(1));
 	if (r == 0 && one_request)
 		r = one(&t, req, &e);
 	else if (r == 0)

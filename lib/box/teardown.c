@@ -134,8 +134,8 @@ static int write_record(int dirfd, const char *name, const char *text,
 	return r == -EEXIST ? 0 : r;
 }
 
-int teardown_record(const struct tree *t, const char *id, const json_t *why,
-		    struct err *e)
+static int record_once(const struct tree *t, const char *id, const json_t *why,
+		       struct err *e)
 {
 	auto_json json_t *rec = NULL, *was = NULL;
 	auto_free char *text = NULL;
@@ -158,6 +158,21 @@ int teardown_record(const struct tree *t, const char *id, const json_t *why,
 	snprintf(name, sizeof(name), "%s.json", id);
 	r = write_record(dirfd, name, text, len + 1, e);
 	return r < 0 ? err_wrap(e, r, "record the end of %s", id) : 0;
+}
+
+int teardown_record(const struct tree *t, const char *id, const json_t *why,
+		    struct err *e)
+{
+	auto_pool struct pool pool = POOL_INIT;
+	int r = record_once(t, id, why, e);
+
+	if (r != -ENOSPC && r != -EDQUOT)
+		return r;
+	/* It may have filled the disk itself: its layer is going anyway. */
+	if (pool_open(t->lib, &pool, NULL) < 0 ||
+	    pool_remove(&pool, id, NULL) < 0)
+		return r;
+	return record_once(t, id, why, e);
 }
 
 /* The name it has, by its claim or, where that is torn, its spec. */

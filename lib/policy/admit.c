@@ -95,8 +95,10 @@ static int no(struct err *e, const struct sum *s)
 		    "(node.json: %s)",
 		    (double)s->ask / unit, s->unit, (double)s->held / unit,
 		    (double)s->limit / unit, s->key);
-	if (e)
+	if (e) {
+		e->infra = true; /* the node's state, not the request's fault */
 		e->retry_after_ms = s->ask <= s->limit ? RETRY_FULL_MS : 0;
+	}
 	return r;
 }
 
@@ -132,8 +134,10 @@ static int pressed(struct err *e, const char *code, const char *what,
 
 	r = err_set(e, -EAGAIN, code, "%s: %" PRIu64 ", bound %" PRIu64, what,
 		    is, bound);
-	if (e)
+	if (e) {
+		e->infra = true;
 		e->retry_after_ms = RETRY_PRESSURE_MS;
+	}
 	return r;
 }
 
@@ -174,8 +178,10 @@ int admit_decide(const struct admit_node *node,
 	if (node->now.draining) {
 		r = err_set(e, -EAGAIN, "draining",
 			    "the node takes no new sandboxes");
-		if (e)
+		if (e) {
+			e->infra = true;
 			e->retry_after_ms = RETRY_DRAINING_MS;
+		}
 		return r;
 	}
 	r = decide_sums(node, claim, e);
