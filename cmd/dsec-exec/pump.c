@@ -105,7 +105,9 @@ static int splice_some(struct pump *p, bool first)
 		   SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
 	if (n > 0) {
 		p->moved += (uint64_t)n;
-		return took(p, n);
+		took(p, n);
+		/* Less than was asked for: one of the two has no more. */
+		return (size_t)n < want ? LATER : AGAIN;
 	}
 	if (n == 0) {
 		next_part(p);
