@@ -187,8 +187,10 @@ static void cancel(struct app *app, json_t *req)
 
 	err_set(&why, -ECANCELED, "cancelled", "the request was cancelled");
 	if (app->walk.at &&
-	    json_equal(json_object_get(app->walk.req, "id"), id))
+	    json_equal(json_object_get(app->walk.req, "id"), id)) {
 		walk_end(app, &why);
+		any = true;
+	}
 	for (j = app->jobs; j; j = next) {
 		next = j->next;
 		if (!json_equal(json_object_get(j->req, "id"), id))

@@ -206,7 +206,7 @@ static void cancel(struct pool_of *p, const json_t *req)
 		found = true;
 	}
 	if (rec) {
-		json_object_set_new(rec, "found", json_boolean(found));
+		json_object_set_new(rec, "cancelled", json_boolean(found));
 		put(p, rec);
 	}
 }

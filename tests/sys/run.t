@@ -94,7 +94,7 @@ n=$(yes '{"rm":true,"command":["true"]}' | head -20 | dsec-run --jobs 4 |
 is "$n" 20 "20 requests, 4 at a time, a record each"
 { echo '{"id":1,"rm":true,"command":["sleep","60"]}'; sleep 1
 	echo '{"id":2,"cancel":1}'; } | dsec-run --jobs 2 > "$T/cancel"
-is "$(jq -s -r 'map([.id, .ok, .found, .outcome]|@json)|sort[]' "$T/cancel")" \
+is "$(jq -s -r 'map([.id, .ok, .cancelled, .outcome]|@json)|sort[]' "$T/cancel")" \
 	'[1,true,null,"killed"]
 [2,true,true,null]' "a request is cancelled"
 rec=$(echo '{"rm":true,"deadline_ms":300,"command":["sleep","60"]}' | dsec-run)
