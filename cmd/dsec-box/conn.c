@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +45,30 @@ static void out_pop(struct conn *c)
 	out_free(o);
 }
 
+static void wait_leave(struct ask *a)
+{
+	if (!a->wait_pprev)
+		return;
+	*a->wait_pprev = a->wait_next;
+	if (a->wait_next)
+		a->wait_next->wait_pprev = a->wait_pprev;
+	a->wait_pprev = NULL;
+	a->wait_next = NULL;
+}
+
+static void ask_drop(struct ask *a)
+{
+	wait_leave(a);
+	loop_timer_set(a->box->loop, &a->deadline, 0);
+	*a->pprev = a->next;
+	if (a->next)
+		a->next->pprev = a->pprev;
+	a->conn->nasks--;
+	json_decref(a->echo);
+	free(a->key);
+	free(a);
+}
+
 /* Closed connections and their asks go when no callback can be using them any
  * more. */
 static void reap(struct loop *l, struct loop_timer *t)
@@ -69,7 +92,8 @@ static void reap(struct loop *l, struct loop_timer *t)
 	}
 }
 
-void conn_close(struct conn *c)
+/* No more of it; it and its asks go after this callback. */
+static void conn_close(struct conn *c)
 {
 	struct box *b = c->box;
 	int fd = c->src.fd;
@@ -109,32 +133,12 @@ static int flush(struct conn *c)
 {
 	while (c->out) {
 		struct conn_out *o = c->out;
-		struct iovec iov = {o->text + o->done, o->len - o->done};
-		union {
-			char buf[CMSG_SPACE(FD_PASS_MAX * sizeof(int))];
-			struct cmsghdr align;
-		} u;
-		struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
-		ssize_t n;
+		ssize_t n = fd_send(c->src.fd, o->text + o->done,
+				    o->len - o->done, o->fds,
+				    o->done == 0 ? o->nfds : 0, MSG_DONTWAIT);
 
-		if (o->done == 0 && o->nfds > 0) {
-			struct cmsghdr *h;
-
-			memset(&u, 0, sizeof(u));
-			msg.msg_control = u.buf;
-			msg.msg_controllen = CMSG_SPACE(o->nfds * sizeof(int));
-			h = CMSG_FIRSTHDR(&msg);
-			assert(h);
-			h->cmsg_level = SOL_SOCKET;
-			h->cmsg_type = SCM_RIGHTS;
-			h->cmsg_len = CMSG_LEN(o->nfds * sizeof(int));
-			memcpy(CMSG_DATA(h), o->fds, o->nfds * sizeof(int));
-		}
-		n = sendmsg(c->src.fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
-		if (n < 0 && errno == EINTR)
-			continue;
 		if (n < 0)
-			return -errno;
+			return (int)n;
 		o->done += (size_t)n;
 		if (o->done == o->len)
 			out_pop(c);
@@ -193,17 +197,6 @@ static void send_record(struct conn *c, const json_t *rec, int *fds, size_t n)
 		push_out(c);
 }
 
-static void wait_leave(struct ask *a)
-{
-	if (!a->wait_pprev)
-		return;
-	*a->wait_pprev = a->wait_next;
-	if (a->wait_next)
-		a->wait_next->wait_pprev = a->wait_pprev;
-	a->wait_pprev = NULL;
-	a->wait_next = NULL;
-}
-
 void ask_wait(struct ask *a, struct ask **list)
 {
 	wait_leave(a);
@@ -212,19 +205,6 @@ void ask_wait(struct ask *a, struct ask **list)
 	if (*list)
 		(*list)->wait_pprev = &a->wait_next;
 	*list = a;
-}
-
-void ask_drop(struct ask *a)
-{
-	wait_leave(a);
-	loop_timer_set(a->box->loop, &a->deadline, 0);
-	*a->pprev = a->next;
-	if (a->next)
-		a->next->pprev = a->pprev;
-	a->conn->nasks--;
-	json_decref(a->echo);
-	free(a->key);
-	free(a);
 }
 
 int ask_new(struct conn *c, const json_t *req, struct ask **ret, struct err *e)

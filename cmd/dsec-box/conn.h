@@ -51,11 +51,10 @@ int conn_listen(struct box *b, struct err *e);
 /* conn_adopt(b, fd, ret, e): serve a connected socket; ${fd} is taken over. */
 int conn_adopt(struct box *b, int *fd, struct conn **ret, struct err *e);
 
-/* conn_close(c): no more of it; it and its asks go after this callback. */
-void conn_close(struct conn *c);
-
 /* conn_pending(b): somebody has not taken all that was sent to him. */
 bool conn_pending(const struct box *b);
+
+/* conn_close_all(b): of connections and asks nothing is left. */
 void conn_close_all(struct box *b);
 
 /*
@@ -76,6 +75,5 @@ void ask_wait(struct ask *a, struct ask **list);
 void ask_event(struct ask *a, json_t *rec, int *fds, size_t n);
 void ask_answer(struct ask *a, json_t *rec);
 void ask_fail(struct ask *a, const struct err *why);
-void ask_drop(struct ask *a);
 
 #endif

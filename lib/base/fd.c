@@ -162,8 +162,8 @@ int fd_write_str(int dirfd, const char *path, const char *text, struct err *e)
 	return 0;
 }
 
-int fd_send(int sock, const void *data, size_t len, const int *fds, size_t nfds,
-	    struct err *e)
+ssize_t fd_send(int sock, const void *data, size_t len, const int *fds,
+		size_t nfds, int flags)
 {
 	union {
 		char buf[CMSG_SPACE(FD_PASS_MAX * sizeof(int))];
@@ -186,18 +186,10 @@ int fd_send(int sock, const void *data, size_t len, const int *fds, size_t nfds,
 		c->cmsg_len = CMSG_LEN(nfds * sizeof(int));
 		memcpy(CMSG_DATA(c), fds, nfds * sizeof(int));
 	}
-	while (iov.iov_len > 0) {
-		n = sendmsg(sock, &msg, MSG_NOSIGNAL);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return err_sys(e, errno, "send");
-		iov.iov_base = (char *)iov.iov_base + n;
-		iov.iov_len -= (size_t)n;
-		msg.msg_control = NULL;
-		msg.msg_controllen = 0;
-	}
-	return 0;
+	do
+		n = sendmsg(sock, &msg, MSG_NOSIGNAL | flags);
+	while (n < 0 && errno == EINTR);
+	return n < 0 ? -errno : n;
 }
 
 static void take_fds(struct cmsghdr *c, int *fds, size_t room, size_t *n)

@@ -49,17 +49,19 @@ int fd_replace(int dirfd, const char *name, const void *data, size_t len,
 int fd_write_str(int dirfd, const char *path, const char *text, struct err *e);
 
 /*
- * fd_send(sock, data, len, fds, nfds, e), fd_recv(...):
- * One message with descriptors.  fd_send writes all of ${data}, the
- * descriptors (borrowed, FD_PASS_MAX at most) riding on its first byte.
+ * fd_send(sock, data, len, fds, nfds, flags), fd_recv(...):
+ * One message with descriptors.  fd_send makes one sendmsg(), the descriptors
+ * (borrowed, FD_PASS_MAX at most) riding on the first byte of ${data}; ${flags}
+ * is 0 or MSG_DONTWAIT.  It returns the bytes sent, which may be fewer, or
+ * -errno.
  * fd_recv makes one recvmsg() of at most ${cap} bytes; descriptors arrive
  * close-on-exec, *${nfds} is in: room, out: how many.  It returns the bytes
  * read, 0 at end of file, -EAGAIN (with ${e} set) on a non-blocking socket
  * with nothing to read.  More descriptors than there is room for are closed.
  */
 #define FD_PASS_MAX 8
-int fd_send(int sock, const void *data, size_t len, const int *fds, size_t nfds,
-	    struct err *e);
+ssize_t fd_send(int sock, const void *data, size_t len, const int *fds,
+		size_t nfds, int flags);
 ssize_t fd_recv(int sock, void *data, size_t cap, int *fds, size_t *nfds,
 		struct err *e);
 

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -86,25 +85,6 @@ int proc_run(const char *const *argv, int stdin_fd, int stdout_fd,
 		return err_set(e, -ECHILD, "system", "%s ended by signal %d",
 			       argv[0], WTERMSIG(status));
 	return WEXITSTATUS(status);
-}
-
-int proc_output(const char *const *argv, size_t max, unsigned timeout_ms,
-		char **ret_text, struct err *e)
-{
-	auto_close int fd = -1;
-	int r, status;
-
-	/* A file instead of a pipe: nothing to drain while we wait. */
-	fd = memfd_create("output", MFD_CLOEXEC);
-	if (fd < 0)
-		return err_sys(e, errno, "memfd");
-	status = proc_run(argv, -1, fd, timeout_ms, e);
-	if (status < 0)
-		return status;
-	if (lseek(fd, 0, SEEK_SET) < 0)
-		return err_sys(e, errno, "output of %s", argv[0]);
-	r = fd_read_all(fd, max, ret_text, NULL, e);
-	return r < 0 ? r : status;
 }
 
 int proc_libexec(const char *name, char *path, size_t size, struct err *e)

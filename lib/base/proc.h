@@ -17,13 +17,6 @@
 int proc_run(const char *const *argv, int stdin_fd, int stdout_fd,
 	     unsigned timeout_ms, struct err *e);
 
-/*
- * proc_output(argv, max, timeout_ms, ret_text, e):
- * The same with its standard output in a new string of at most ${max} bytes.
- */
-int proc_output(const char *const *argv, size_t max, unsigned timeout_ms,
-		char **ret_text, struct err *e);
-
 /* proc_wait_pidfd(pidfd, timeout_ms): 1 it ended, 0 not yet, or -errno. */
 int proc_wait_pidfd(int pidfd, int timeout_ms);
 

@@ -254,35 +254,6 @@ int ctl_flush(struct ctl *c, struct err *e)
 	return 0;
 }
 
-/* The first byte carries the descriptors; the bytes sent, or -errno. */
-static ssize_t send_first(struct ctl *c, const char *line, size_t len,
-			  const int *fds, size_t nfds)
-{
-	union {
-		char buf[CMSG_SPACE(CTL_FDS_MAX * sizeof(int))];
-		struct cmsghdr align;
-	} u;
-	struct iovec iov = {(void *)(uintptr_t)line, len};
-	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
-	struct cmsghdr *h;
-	ssize_t n;
-
-	if (nfds > 0) {
-		memset(&u, 0, sizeof(u));
-		msg.msg_control = u.buf;
-		msg.msg_controllen = CMSG_SPACE(nfds * sizeof(int));
-		h = CMSG_FIRSTHDR(&msg);
-		h->cmsg_level = SOL_SOCKET;
-		h->cmsg_type = SCM_RIGHTS;
-		h->cmsg_len = CMSG_LEN(nfds * sizeof(int));
-		memcpy(CMSG_DATA(h), fds, nfds * sizeof(int));
-	}
-	do
-		n = sendmsg(c->sock, &msg, MSG_NOSIGNAL);
-	while (n < 0 && errno == EINTR);
-	return n < 0 ? -errno : n;
-}
-
 static int send_line(struct ctl *c, const char *line, size_t len,
 		     const int *fds, size_t nfds, struct err *e)
 {
@@ -290,7 +261,8 @@ static int send_line(struct ctl *c, const char *line, size_t len,
 
 	/* Behind what waits already, nothing may overtake. */
 	if (c->out.len == 0 || nfds > 0)
-		n = c->out.len ? -EAGAIN : send_first(c, line, len, fds, nfds);
+		n = c->out.len ? -EAGAIN
+			       : fd_send(c->sock, line, len, fds, nfds, 0);
 	if (n == -EPIPE || n == -ECONNRESET)
 		return lost(c->tree, c->id, e);
 	if (n == -EAGAIN && nfds == 0)
@@ -304,7 +276,8 @@ static int send_line(struct ctl *c, const char *line, size_t len,
 			       ? err_sys(e, ENOMEM, "send")
 			       : 0;
 	while ((size_t)n < len) {
-		ssize_t k = send_first(c, line + n, len - (size_t)n, NULL, 0);
+		ssize_t k = fd_send(c->sock, line + n, len - (size_t)n, NULL, 0,
+				    0);
 
 		if (k == -EPIPE || k == -ECONNRESET)
 			return lost(c->tree, c->id, e);

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/fd.h"
 #include "box/tree.h"
 #include "wire/json.h"
 
@@ -52,7 +53,7 @@ bool ctl_pending(const struct ctl *c);
 int ctl_flush(struct ctl *c, struct err *e);
 
 /* A record with the descriptors that came with it.  All zero is none. */
-#define CTL_FDS_MAX 8
+#define CTL_FDS_MAX FD_PASS_MAX
 struct ctl_record {
 	json_t *rec;
 	bool final; /* it has "ok" */

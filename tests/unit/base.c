@@ -362,7 +362,7 @@ static void test_pass(void)
 	}
 	for (int i = 0; i < FD_PASS_MAX; i++)
 		fds[i] = top;
-	good(fd_send(s[0], "abc", 3, fds, FD_PASS_MAX, &e), &e, "send");
+	is_int(fd_send(s[0], "abc", 3, fds, FD_PASS_MAX, 0), 3, "send");
 	n = 2;
 	is_int(fd_recv(s[1], text, sizeof(text), got, &n, &e), 3, "receive");
 	is_int((long long)n, 2, "no more descriptors than there is room for");
@@ -370,7 +370,7 @@ static void test_pass(void)
 	fd_close(got[0]);
 	fd_close(got[1]);
 	n = FD_PASS_MAX;
-	good(fd_send(s[0], "d", 1, NULL, 0, &e), &e, "without");
+	is_int(fd_send(s[0], "d", 1, NULL, 0, 0), 1, "without");
 	is_int(fd_recv(s[1], text, sizeof(text), got, &n, &e), 1, "a byte");
 	is_int((long long)n, 0, "without descriptors");
 	fcntl(s[1], F_SETFL, O_NONBLOCK);
@@ -520,13 +520,6 @@ static void test_proc(void)
 	is_int(proc_run((const char *[]){"dsec-no-such", NULL}, -1, -1, 500,
 			&e),
 	       -ENOENT, "no such program");
-	is_int(proc_output((const char *[]){"echo", "hi", NULL}, 10, 5000,
-			   &text, &e),
-	       0, "its output");
-	is_str(text, "hi\n", "is there");
-	is_int(proc_output((const char *[]){"echo", "12345", NULL}, 5, 5000,
-			   &text, &e),
-	       -EFBIG, "too much output");
 }
 
 static void test_sig(void)

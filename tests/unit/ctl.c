@@ -66,7 +66,7 @@ static void serve(int listener, const struct reply *replies)
 		_exit(1);
 	for (; replies->text; replies++)
 		if (fd_send(sock, replies->text, strlen(replies->text), fds,
-			    replies->nfds, NULL) < 0)
+			    replies->nfds, 0) < 0)
 			_exit(1);
 	_exit(0);
 }
