@@ -25,7 +25,7 @@
 #define POLL_MS	      10
 #define UNKILLABLE_MS 10000 /* then who waits for the end is told */
 
-const char *life_state_name(enum box_state state)
+static const char *state_name(enum box_state state)
 {
 	static const char *const names[] = {
 		[BOX_RUNNING] = "running",
@@ -48,7 +48,7 @@ const char *life_outcome(const char *word)
 static json_t *state_record(const struct box *b)
 {
 	json_t *rec = json_pack("{s:s, s:s, s:I, s:I}", "sandbox", b->id,
-				"state", life_state_name(b->state), "since_ms",
+				"state", state_name(b->state), "since_ms",
 				(json_int_t)b->since_ms, "generation",
 				(json_int_t)b->generation);
 
@@ -187,7 +187,7 @@ int life_start(struct box *b, struct err *e)
 static int stopped(const struct box *b, struct err *e)
 {
 	err_set(e, -ESHUTDOWN, "stopped", "the sandbox is %s%s%s",
-		life_state_name(b->state), b->outcome ? ": " : "",
+		state_name(b->state), b->outcome ? ": " : "",
 		b->outcome ? b->outcome : "");
 	if (e && b->outcome)
 		e->infra = record_infra(b->outcome);
@@ -329,7 +329,8 @@ int life_inspect(struct ask *a, const json_t *req, struct err *e)
 
 /* The end. */
 
-json_t *life_death(struct box *b)
+/* What is recorded of it. */
+static json_t *death_record(struct box *b)
 {
 	struct cgroup_stats st;
 	json_t *rec, *spec = NULL;
@@ -358,7 +359,7 @@ static void over(struct box *b)
 	loop_timer_set(b->loop, &b->grace_timer, 0);
 	loop_timer_set(b->loop, &b->poll_timer, 0);
 	/* On record before anybody hears of it. */
-	death = life_death(b);
+	death = death_record(b);
 	if (death)
 		teardown_record(&b->tree, b->id, death, NULL);
 	left_drop_all(b);

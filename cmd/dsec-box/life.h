@@ -35,12 +35,7 @@ int life_inspect(struct ask *a, const json_t *req, struct err *e);
 /* life_end(b, outcome, grace_ms): begin to stop; again is fine. */
 void life_end(struct box *b, const char *outcome, unsigned grace_ms);
 
-const char *life_state_name(enum box_state state);
-
 /* life_outcome(word): the literal of PROTOCOL.md that ${word} is. */
 const char *life_outcome(const char *word);
-
-/* life_death(b): what is recorded of the end; NULL when out of memory. */
-json_t *life_death(struct box *b);
 
 #endif

@@ -185,14 +185,9 @@ int stream_attach(struct stream *s, bool lossy, uint64_t id, int *ret_fd,
 	return 0;
 }
 
-void stream_stop(struct stream *s)
+void stream_done(struct stream *s)
 {
 	unwatch(s);
 	loop_timer_set(s->loop, &s->stall, 0);
-}
-
-void stream_done(struct stream *s)
-{
-	stream_stop(s);
 	recorder_done(&s->rec);
 }

@@ -44,8 +44,6 @@ void stream_finish(struct stream *s);
 int stream_attach(struct stream *s, bool lossy, uint64_t id, int *ret_fd,
 		  struct err *e);
 
-/* stream_stop(s): off the loop; its files and readers stay. */
-void stream_stop(struct stream *s);
 void stream_done(struct stream *s);
 
 /*

@@ -143,7 +143,7 @@ static int remove_one(struct doctor *d, const struct cgroup_root *cgroups,
 	return remove_path(path, e);
 }
 
-int leaks_remove(struct doctor *d, const json_t *list, struct err *e)
+static int remove_all(struct doctor *d, const json_t *list, struct err *e)
 {
 	/* What others stand on comes last. */
 	static const char *const kinds[] = {"process", "mount", "cgroup",
@@ -183,7 +183,7 @@ int fix_dead(struct doctor *d, struct err *e)
 	/* Stale mounts first: a burial does not go through one. */
 	r = leaks(d, &list, e);
 	if (r == 0)
-		r = leaks_remove(d, list, e);
+		r = remove_all(d, list, e);
 	if (r == 0)
 		r = cgroup_open(d->tree.cgroup, &cgroups, e);
 	if (r < 0)

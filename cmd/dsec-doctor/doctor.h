@@ -78,10 +78,8 @@ int fix_dead(struct doctor *d, struct err *e);
  * leaks(d, ret_list, e): what belongs to no sandbox, a record each
  * ("leak", "path", "sandbox"); what was seen in two looks only, because a
  * sandbox that is being made or removed is half there.
- * leaks_remove(d, list, ret_left, e): remove it.
  */
 int leaks(const struct doctor *d, json_t **ret_list, struct err *e);
-int leaks_remove(struct doctor *d, const json_t *list, struct err *e);
 
 /* unmount_prepared(d, e): undo the mounts under $DSEC_RUN/mnt. */
 int unmount_prepared(struct doctor *d, struct err *e);

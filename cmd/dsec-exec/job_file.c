@@ -12,13 +12,10 @@
 #include "job_file.h"
 #include "wire/record.h"
 
-int job_file_work(const struct tree *tree, json_t *req, uint64_t deadline_ms,
-		  int out)
+/* What that process does: events and the final record to ${out}. */
+static int work(const struct tree *tree, json_t *req, int out)
 {
-	struct file_call c = {.tree = tree,
-			      .req = req,
-			      .deadline_ms = deadline_ms,
-			      .events = out};
+	struct file_call c = {.tree = tree, .req = req, .events = out};
 	auto_json json_t *rec = NULL;
 	struct err e = {0};
 	int r;
@@ -39,7 +36,7 @@ static void child(struct job *j, pid_t parent, int out)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		_exit(1);
-	_exit(job_file_work(j->tree, j->req, 0, out));
+	_exit(work(j->tree, j->req, out));
 }
 
 void job_file_stop(struct job *j)

@@ -13,9 +13,4 @@ int job_file_start(struct job *j, void (*finish)(struct job *, json_t *),
 		   struct err *e);
 void job_file_stop(struct job *j);
 
-/* job_file_work(tree, req, deadline_ms, out): what that process does: events
- * and the final record to ${out}.  Its exit status. */
-int job_file_work(const struct tree *tree, json_t *req, uint64_t deadline_ms,
-		  int out);
-
 #endif

@@ -234,11 +234,6 @@ int remote_write(void *arg, const void *data, size_t len, struct err *e)
 	return 0;
 }
 
-void remote_close_in(struct remote *rm)
-{
-	close_end(&rm->h.in);
-}
-
 /* Its last words, or that there were none. */
 static int result_of(struct remote *rm, json_t **ret_result, struct err *e)
 {

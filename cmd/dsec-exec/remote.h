@@ -42,9 +42,6 @@ ssize_t remote_read(void *arg, void *data, size_t cap, struct err *e);
  * more; remote_end() knows why.  A tar_sink. */
 int remote_write(void *arg, const void *data, size_t len, struct err *e);
 
-/* remote_close_in(rm): the end of its input. */
-void remote_close_in(struct remote *rm);
-
 /*
  * remote_end(rm, ret_result, e):
  * Close its input and output and wait for its result.  A result with

@@ -58,17 +58,4 @@ int parent_open(const char *path, bool follow, char *ret_name, struct err *e);
 /* parent_make(path, e): make the directories above ${path}. */
 int parent_make(const char *path, struct err *e);
 
-/* stat.c */
-
-/* stat_set(obj, st): type, size, mode, uid, gid, mtime_ms. */
-int stat_set(json_t *obj, const struct stat *st);
-
-/* stat_entry(dirfd, name, st, path): an object of name ${path} with target. */
-json_t *stat_entry(int dirfd, const char *name, const struct stat *st,
-		   const char *path);
-
-/* tree.c: paths that could not be packed or extracted, told in the result. */
-#define REFUSED_TOLD_MAX 1000
-void refused_add(void *arg, const char *path, const struct err *why);
-
 #endif

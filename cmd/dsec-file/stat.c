@@ -33,7 +33,7 @@ static const char *type_name(mode_t mode)
 	}
 }
 
-int stat_set(json_t *obj, const struct stat *st)
+static int stat_set(json_t *obj, const struct stat *st)
 {
 	int64_t ms = (int64_t)st->st_mtim.tv_sec * 1000 +
 		     st->st_mtim.tv_nsec / 1000000;
@@ -57,8 +57,8 @@ static int set_target(json_t *obj, int dirfd, const char *name)
 	return n < 0 ? 0 : json_set_bytes(obj, "target", target, (size_t)n);
 }
 
-json_t *stat_entry(int dirfd, const char *name, const struct stat *st,
-		   const char *path)
+static json_t *stat_entry(int dirfd, const char *name, const struct stat *st,
+			  const char *path)
 {
 	auto_json json_t *obj = json_object();
 

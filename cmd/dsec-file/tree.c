@@ -9,9 +9,11 @@
 #include "box/pack.h"
 #include "ops.h"
 
+#define REFUSED_TOLD_MAX  1000
 #define REFUSED_BYTES_MAX (256 * 1024)
 
-void refused_add(void *arg, const char *path, const struct err *why)
+/* Paths that could not be packed or extracted are told in the result. */
+static void refused_add(void *arg, const char *path, const struct err *why)
 {
 	struct call *c = arg;
 	json_t *list = json_object_get(c->res, "refused"), *entry;
