@@ -13,7 +13,7 @@ echo '{"cpu_overcommit": 64, "memory_overcommit": 16}' \
 leak_start
 
 jq -nc --argjson n "$N" 'range($n) | {id: ., memory_limit_mb: 16, task: "idle",
-	cpu_cores_limit: 0.01, pids_limit: 16,
+	cpu_cores_limit: 0.01, pids_limit: 16, hostname: "box-\(.)",
 	labels: {half: (if . % 2 == 0 then "even" else "odd" end)}}' \
 	>"$T/specs.jsonl"
 
@@ -36,7 +36,7 @@ jq -c 'select(.id % 100 == 7)' "$T/running.jsonl" >"$T/some"
 dsec-exec --cmd 'echo $(hostname) $(ls /proc | grep -c "^[0-9]")' <"$T/some" \
 	>"$T/worked"
 is $? 0 "some are used"
-is "$(jq -r '.sandbox + " " + (.stdout | split(" ")[0])' "$T/worked" |
+is "$(jq -r '"box-\(.id) \(.stdout | split(" ")[0])"' "$T/worked" |
 	awk '$1 != $2' | wc -l)" 0 "each answers for itself"
 
 t=$(now_s)
@@ -48,7 +48,14 @@ jq -r 'select(.id % 2 == 1) | .sandbox' "$T/running.jsonl" |
 	xargs dsec-pause --stop --grace 0 >"$T/odd"
 is $? 0 "the others by id"
 diag "in $(($(now_s) - t)) s"
-is "$(dsec-ps | wc -l)" 0 "none runs"
+# What is answered at once is finished behind.
+# shellcheck disable=SC2317 # by wait_for
+none_left() {
+	[ -z "$(dsec-ps)" ]
+}
+is "$(dsec-ps | jq -r 'select(.state != "stopped") | .sandbox')" "" "none runs"
+wait_for 30 none_left
+ok $? "and soon none is listed"
 leak_check "nothing of them is left"
 
 done_testing

@@ -95,7 +95,8 @@ jq -r .sandbox "$T/running.jsonl" | xargs dsec-pause --stop --grace 0 \
 is $? 0 "jq | xargs dsec-pause --stop"
 is "$(jq -s 'map(select(.ok and .state == "stopped")) | length' \
 	"$T/stopped.jsonl")" 50 "a record for each"
-is "$(dsec-ps | wc -l)" 0 "nothing runs any more"
+is "$(dsec-ps | jq -r 'select(.state != "stopped") | .sandbox')" "" \
+	"nothing runs any more"
 leak_check "nothing of them is left"
 
 done_testing
