@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <unistd.h>
 
 #include "base/sig.h"
 
@@ -25,14 +27,37 @@ int sig_block(const int *signals, size_t n, struct err *e)
 	return fd;
 }
 
+/* The signals this process ignores, one bit each from the lowest; all of them
+ * where the kernel does not say. */
+static unsigned long long ignored(void)
+{
+	char text[2048];
+	const char *at;
+	ssize_t n;
+	int fd;
+
+	fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return ~0ULL;
+	n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	if (n <= 0)
+		return ~0ULL;
+	text[n] = '\0';
+	at = strstr(text, "\nSigIgn:");
+	return at ? strtoull(at + strlen("\nSigIgn:"), NULL, 16) : ~0ULL;
+}
+
 void sig_reset(void)
 {
 	/* exec resets handlers by itself; what stays is what is ignored: by us,
 	 * or by whoever started us (nohup, a shell's background job). */
+	unsigned long long mask = ignored();
 	sigset_t none;
 
 	for (int s = 1; s < NSIG; s++)
-		signal(s, SIG_DFL);
+		if (mask >> (s - 1) & 1)
+			signal(s, SIG_DFL);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
