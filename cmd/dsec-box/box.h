@@ -66,10 +66,11 @@ struct box {
 	enum box_state state;
 	uint64_t since_ms;     /* wall clock: of the state */
 	uint64_t paused_total; /* ms spent paused, before this pause */
-	uint64_t paused_at;    /* clock_ms() of this pause */
+	uint64_t paused_at;    /* clock_ms() of this pause; 0: none */
 	uint64_t active_at;    /* box_now() of the last activity */
 	const char *outcome;   /* a literal of PROTOCOL.md, once known */
 	uint64_t oom_seen;     /* kills by the memory limit, so far */
+	json_t *death;	       /* its record, where there was no room for it */
 	struct ask *stop_asks, *watchers;
 	struct loop_timer idle_timer, absolute_timer, paused_timer;
 	struct loop_timer grace_timer, poll_timer, trim_timer, reexec_timer;

@@ -194,6 +194,14 @@ static int stopped(const struct box *b, struct err *e)
 	return -ESHUTDOWN;
 }
 
+/* Its own time runs again. */
+static void pause_over(struct box *b)
+{
+	if (b->paused_at)
+		b->paused_total += clock_ms() - b->paused_at;
+	b->paused_at = 0;
+}
+
 static int thaw(struct box *b, struct err *e)
 {
 	struct cgroup_root *cgroups;
@@ -205,7 +213,7 @@ static int thaw(struct box *b, struct err *e)
 	if (r < 0)
 		return err_wrap(e, r, "resume");
 	loop_timer_set(b->loop, &b->paused_timer, 0);
-	b->paused_total += clock_ms() - b->paused_at;
+	pause_over(b);
 	set_state(b, BOX_RUNNING);
 	b->active_at = box_now(b);
 	arm_idle(b);
@@ -351,6 +359,16 @@ static json_t *death_record(struct box *b)
 	return rec;
 }
 
+/* Its own files may be what fills the disk: once more when they are gone. */
+static void keep_death(struct box *b, json_t *death)
+{
+	json_t *spec = NULL;
+
+	if (box_spec(b, &spec, NULL) == 0)
+		json_object_set_new(death, "spec", spec);
+	b->death = json_incref(death);
+}
+
 /* Nothing of it runs any more: say so, and take it apart. */
 static void over(struct box *b)
 {
@@ -360,8 +378,8 @@ static void over(struct box *b)
 	loop_timer_set(b->loop, &b->poll_timer, 0);
 	/* On record before anybody hears of it. */
 	death = death_record(b);
-	if (death)
-		teardown_record(&b->tree, b->id, death, NULL);
+	if (death && teardown_record(&b->tree, b->id, death, NULL) < 0)
+		keep_death(b, death);
 	left_drop_all(b);
 	session_abandon_all(b);
 	while (b->execs)
@@ -396,8 +414,10 @@ static void on_init(struct loop *l, struct loop_source *s, uint32_t events)
 		return;
 	loop_del(l, s);
 	exec_reports(b);
-	if (b->state == BOX_PAUSED)
-		b->paused_total += clock_ms() - b->paused_at;
+	if (b->state == BOX_PAUSED) {
+		pause_over(b);
+		b->state = BOX_STOPPING;
+	}
 	if (!b->outcome) {
 		box_stats(b, &st);
 		b->outcome = st.oom_kills > oom_seen ? "oom" : "died";
@@ -497,6 +517,8 @@ void life_end(struct box *b, const char *outcome, unsigned grace_ms)
 	loop_timer_set(b->loop, &b->idle_timer, 0);
 	loop_timer_set(b->loop, &b->absolute_timer, 0);
 	loop_timer_set(b->loop, &b->paused_timer, 0);
+	if (frozen) /* paused_at stays: kill_init() has to know */
+		b->paused_total += clock_ms() - b->paused_at;
 	b->outcome = outcome;
 	for (struct exec *x = b->execs; x; x = x->next)
 		if (!x->gone && !x->cause)

@@ -248,6 +248,8 @@ static void bury(struct box *b)
 	if (box_cgroups(b, &cgroups, &e) < 0 ||
 	    teardown(&b->tree, cgroups, b->id, NULL, &e) < 0)
 		return; /* the claim stays: a sweep does it again */
+	if (b->death)
+		(void)teardown_record(&b->tree, b->id, b->death, NULL);
 	(void)claim_release(&b->tree, b->id, &b->claim_fd, NULL);
 }
 

@@ -18,8 +18,8 @@
  * Write dead/<hour>/<id>.json, durably: ${why} ("outcome", "infra" and what
  * else is known) with "sandbox", "ended_ms" and the sandbox's spec under
  * "spec".  A record that is there already stays.  Also drops the hours that are
- * older than $DSEC_RETAIN_S.  Nothing of the sandbox may run any more: where the
- * disk is full, its layer is removed to make room.
+ * older than $DSEC_RETAIN_S.  Nothing of the sandbox may run any more: where
+ * the disk is full, its layer is removed to make room.
  */
 int teardown_record(const struct tree *t, const char *id, const json_t *why,
 		    struct err *e);
