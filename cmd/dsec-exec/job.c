@@ -10,7 +10,7 @@
 #include "result.h"
 #include "wire/record.h"
 
-/* A supervisor that is being made, or is overrun, gets so long. */
+/* A supervisor that is being made, or has too much to do, gets so long. */
 #define CONNECT_MS 10000
 #define RETRY_MS   20
 /* The kill of a command that was given up gets so long to be confirmed. */
@@ -146,7 +146,22 @@ static int follow(struct job *j, const json_t *rec, struct err *e)
 	return r == 0 ? watch(j, e) : r;
 }
 
-/* 1: the job is over. */
+/* The supervisor has too many at once; nothing was begun. */
+static bool try_later(struct job *j, const struct err *e)
+{
+	if (strcmp(e->code, "busy") || j->ending || *j->exec ||
+	    clock_ms() >= j->give_up_ms)
+		return false;
+	unwatch(j);
+	ctl_free(j->ctl);
+	j->ctl = NULL;
+	loop_timer_set(j->loop, &j->retry,
+		       clock_ms() + (e->retry_after_ms ? e->retry_after_ms
+						       : RETRY_MS));
+	return true;
+}
+
+/* 1: the job is over, or begins anew. */
 static int on_final(struct job *j, json_t *from)
 {
 	struct err e = {0};
@@ -154,6 +169,8 @@ static int on_final(struct job *j, json_t *from)
 	int r;
 
 	if (record_to_err(from, &e) < 0) {
+		if (try_later(j, &e))
+			return 1;
 		lose(j, &e);
 		return 1;
 	}

@@ -234,6 +234,12 @@ bool ctl_pending(const struct ctl *c)
 	return c->out.len > 0;
 }
 
+/* The peer is gone.  It may have said why before: the next read tells. */
+static bool hung_up(int errnum)
+{
+	return errnum == EPIPE || errnum == ECONNRESET;
+}
+
 int ctl_flush(struct ctl *c, struct err *e)
 {
 	ssize_t n;
@@ -245,8 +251,10 @@ int ctl_flush(struct ctl *c, struct err *e)
 			continue;
 		if (n < 0 && errno == EAGAIN)
 			return 0;
-		if (n < 0 && (errno == EPIPE || errno == ECONNRESET))
-			return lost(c->tree, c->id, e);
+		if (n < 0 && hung_up(errno)) {
+			buf_done(&c->out);
+			return 0;
+		}
 		if (n < 0)
 			return err_sys(e, errno, "send to sandbox %s", c->id);
 		buf_drop(&c->out, (size_t)n);
@@ -263,8 +271,8 @@ static int send_line(struct ctl *c, const char *line, size_t len,
 	if (c->out.len == 0 || nfds > 0)
 		n = c->out.len ? -EAGAIN
 			       : fd_send(c->sock, line, len, fds, nfds, 0);
-	if (n == -EPIPE || n == -ECONNRESET)
-		return lost(c->tree, c->id, e);
+	if (hung_up((int)-n))
+		return 0;
 	if (n == -EAGAIN && nfds == 0)
 		n = 0;
 	if (n < 0)
@@ -279,8 +287,8 @@ static int send_line(struct ctl *c, const char *line, size_t len,
 		ssize_t k = fd_send(c->sock, line + n, len - (size_t)n, NULL, 0,
 				    0);
 
-		if (k == -EPIPE || k == -ECONNRESET)
-			return lost(c->tree, c->id, e);
+		if (hung_up((int)-k))
+			return 0;
 		if (k < 0)
 			return err_sys(e, (int)-k, "send to sandbox %s", c->id);
 		n += k;
