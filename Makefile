@@ -63,7 +63,7 @@ CFLAGS := -std=gnu17 -g $(VARIANT_CFLAGS) $(WARN) $(HARDEN) -fPIE \
 	-ffunction-sections -fdata-sections
 LDFLAGS := $(VARIANT_LDFLAGS) -Wl,-z,relro,-z,now,-z,noexecstack \
 	-Wl,--gc-sections -Wl,--as-needed
-LIBS := -ljansson
+LIBS := -ljansson -lm
 
 LIB_SRC := $(sort $(wildcard lib/*/*.c))
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/obj/%.o)

@@ -1,3 +1,2 @@
 # Static: half of what a launch costs would otherwise be our own loading.
 dsec-run_STATIC := 1
-dsec-run_LIBS := -lm
