@@ -73,7 +73,7 @@ INTERNAL := $(foreach p,$(PROGS),$(if $($(p)_INTERNAL),$(p)))
 PUBLIC := $(filter-out $(INTERNAL),$(PROGS))
 TARGETS := $(PUBLIC:%=$(BIN)/%) $(INTERNAL:%=$(LIBEXEC)/%) $(INSTALL_LIBEXEC)
 
-.PHONY: all deps quickstart check check-quick check-big check-vm lint fmt \
+.PHONY: all deps quickstart check check-quick check-unit check-big check-vm lint fmt \
 	fmt-check bench fuzz man install new clean tests
 .DEFAULT_GOAL := all
 .SECONDARY:
@@ -135,6 +135,9 @@ check: tests
 check-quick: tests
 	BUILD=$(B) BIN=$(abspath $(BIN)) tests/run $(UNIT) \
 		$(sort $(wildcard tests/cli/*.t))
+
+check-unit: $(UNIT)
+	BUILD=$(B) tests/run $(UNIT)
 
 check-big: tests
 	BUILD=$(B) BIN=$(abspath $(BIN)) tests/run \
