@@ -22,7 +22,7 @@
 
 #define F(key, type, min, max)                                                 \
 	{                                                                      \
-		{NULL}, key, type, min, max, NULL                              \
+		{.name = NULL}, key, type, min, max, NULL                      \
 	}
 
 /* clang-format off */

@@ -98,7 +98,7 @@ static void reap_for_ever(void)
 }
 
 /* The first instruction; the compiler may count on an aligned stack. */
-__attribute__((naked, noreturn, used, externally_visible)) void _start(void);
+__attribute__((naked, noreturn, used)) void _start(void);
 void _start(void)
 {
 #if defined(__x86_64__)

@@ -12,7 +12,7 @@
 
 /* A field of each type. */
 static const struct field fields[] = {
-	{{NULL}, "sandbox", FIELD_STR, 1, 64, NULL},
+	{{.name = NULL}, "sandbox", FIELD_STR, 1, 64, NULL},
 	{{"str", NULL, 's', "S", "s"}, "str", FIELD_STR, 0, 8, NULL},
 	{{"name", NULL, 0, "S", "s"}, "name", FIELD_NAME, 1, 8, NULL},
 	{{"int", NULL, 0, "N", "s"}, "int", FIELD_INT, -5, 5, NULL},
