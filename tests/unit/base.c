@@ -508,7 +508,6 @@ static void test_proc(void)
 		{"kill -9 $$", "by a signal", -ECHILD},
 		{"exec sleep 60", "too slow", -ETIMEDOUT},
 	};
-	auto_free char *text = NULL;
 	struct err e = {0};
 
 	for (size_t i = 0; i < array_len(cases); i++) {
