@@ -172,13 +172,15 @@ static void share(struct recorder *r, uint64_t *len)
 	uint64_t want = *len, take = *len;
 	ssize_t n;
 
+	if (!r->readers)
+		return;
 	for (unsigned i = 0; i < r->nreaders; i++) {
 		p = &r->readers[i];
 		if (p->ahead && p->ahead < want)
 			want = p->ahead;
 	}
 	take = want;
-	for (unsigned i = 0; i < r->nreaders;) {
+	for (unsigned i = 0; r->readers && i < r->nreaders;) {
 		p = &r->readers[i];
 		if (p->ahead) {
 			i++;
@@ -203,6 +205,8 @@ static void settle(struct recorder *r, uint64_t taken)
 {
 	struct recorder_reader *p;
 
+	if (!r->readers)
+		return;
 	for (unsigned i = 0; i < r->nreaders; i++) {
 		p = &r->readers[i];
 		if (p->ahead >= taken) {

@@ -43,7 +43,7 @@ struct stage {
 	int r;
 };
 
-/* stage_main(st): the child; returns only when it failed. */
-int stage_main(void *st);
+/* stage_main(arg): the child of a struct stage; returns when it failed. */
+int stage_main(void *arg);
 
 #endif
