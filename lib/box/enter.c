@@ -31,7 +31,7 @@
 #include "sys/clone.h"
 
 #define STACK	      (32 * 1024)
-#define START_SECONDS 5
+#define START_SECONDS 2
 
 /* One entry at a time: we have no threads. */
 static struct {

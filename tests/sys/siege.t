@@ -121,7 +121,7 @@ for signal in 19 9 14; do
 	ambush=$(jq -r .exec "$T/ambush")
 	wait_for 10 says killer "$ambush" 'ready'
 	for i in 1 2; do
-		limit 8 dsec-exec killer --timeout 1 --grace 0.1 --cmd true \
+		limit 4 dsec-exec killer --timeout 1 --grace 0.1 --cmd true \
 			</dev/null >"$T/rec" 2>&1
 		is "$(jq -r 'has("ok")' "$T/rec")" true \
 			"a command is answered under signal $signal"
