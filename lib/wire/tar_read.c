@@ -413,6 +413,12 @@ static int sparse_data(struct tar_reader *r, struct tar_pax *p, struct err *e)
 	return 0;
 }
 
+/* An empty name has no bytes of its own, or those of the entry before. */
+static const char *text(const struct buf *b)
+{
+	return b->len > 0 ? b->data : "";
+}
+
 /* Header and extended headers are read: what is the entry? */
 static int entry(struct tar_reader *r, const struct tar_header *h,
 		 int64_t stored, struct tar_pax *p, struct err *e)
@@ -441,8 +447,8 @@ static int entry(struct tar_reader *r, const struct tar_header *h,
 		rc = old_sparse(r, h, p, e);
 	if (rc == 0 && (p->major > 0 || p->map_in_header))
 		rc = sparse_data(r, p, e);
-	en->path = r->path.data;
-	en->link = r->link.data;
+	en->path = text(&r->path);
+	en->link = text(&r->link);
 	en->runs = (const void *)r->runs.data;
 	en->nruns = r->runs.len / sizeof(*en->runs);
 	if (p->bad)
