@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef IMG_STORE_H
+#define IMG_STORE_H
+
+#include <limits.h>
+
+#include "img/manifest.h"
+#include "img/name.h"
+
+/*
+ * The store of images: a directory, local or shared by many nodes.  Everything
+ * but tags and leases is named by its digest and never changes; what is named
+ * is complete, for a file is written under tmp/, synced and renamed or linked
+ * to its name, blobs first, then metadata, manifest and tag.  No lock: a shared
+ * file system may have none.
+ *
+ *   store.json                        {"v":1}; its owner is the builder
+ *   blob/sha256/ab/<root>.data .idx
+ *   meta/sha256/ab/<digest>.erofs
+ *   manifest/sha256/ab/<digest>.json  layers and environments
+ *   tag/<project>/<name>/<version>.json  {"v":1,"digest":HEX,"made_ms":..}
+ *   source/sha256/ab/<key>.json       {"v":1,"digest":HEX}: what an input of
+ *                                     that digest became, so that it is not
+ *                                     imported again
+ *   lease/<holder>/<digest>.json      {"v":1,"until_ms":N|0,"why":".."}: keeps
+ *                                     a manifest or a blob, for ever or so long
+ *   inbox/<node>/..                   what runners packed, for a builder
+ *   prune.json                        candidates of the last mark
+ *   tmp/<host>.<pid>.<random>/        one a builder
+ *
+ * Builders own it and write; runners (any other uid, and on a node everybody
+ * who only launches) read.  A store is 0755/0644: images hold no secrets.
+ */
+struct store {
+	char path[PATH_MAX];
+	int fd;	      /* of the directory */
+	bool builder; /* the store is ours to write */
+};
+#define STORE_INIT ((struct store){.fd = -1})
+void store_close(struct store *s);
+#define auto_store __attribute__((cleanup(store_close)))
+
+/*
+ * store_open(path, ret, e): the store at ${path}; -ENOENT, code
+ * "image_unknown", where there is none.  store_create(): made if need be.
+ */
+int store_open(const char *path, struct store *ret, struct err *e);
+int store_create(const char *path, struct store *ret, struct err *e);
+
+/* --- reading --------------------------------------------------------- */
+
+/*
+ * store_resolve(s, name, ret_digest, e): the manifest ${name} leads to;
+ * "image_unknown" names what there is of like names.
+ */
+int store_resolve(const struct store *s, const struct img_name *name,
+		  struct digest *ret_digest, struct err *e);
+
+/* store_manifest(s, digest, ret, e): the JSON, not checked against its digest
+ * (store_verify() does). */
+int store_manifest(const struct store *s, const struct digest *digest,
+		   json_t **ret, struct err *e);
+int store_layer(const struct store *s, const struct digest *digest,
+		struct layer *ret, struct err *e);
+
+/* store_tree(s, layer, ret, e): its metadata, checked against digest, device
+ * table and erofs_read(). */
+int store_tree(const struct store *s, const struct layer *layer,
+	       struct fstree **ret, struct err *e);
+
+/* store_open_blob(arg = struct store *, root, e): a blob_open_fn for .data. */
+int store_open_blob(void *arg, const struct digest *root, struct err *e);
+int store_open_idx(const struct store *s, const struct digest *root,
+		   struct err *e);
+
+/* Paths for mount calls, into buf[PATH_MAX]. */
+int store_meta_path(const struct store *s, const struct digest *meta, char *buf,
+		    struct err *e);
+int store_blob_path(const struct store *s, const struct digest *root, char *buf,
+		    struct err *e);
+
+/* store_tags(s, fn, arg, e), store_manifests(..): each of them. */
+typedef int store_tag_fn(void *arg, const struct img_name *name,
+			 const struct digest *digest, int64_t made_ms,
+			 struct err *e);
+int store_tags(const struct store *s, store_tag_fn *fn, void *arg,
+	       struct err *e);
+typedef int store_digest_fn(void *arg, const struct digest *digest,
+			    struct err *e);
+int store_manifests(const struct store *s, store_digest_fn *fn, void *arg,
+		    struct err *e);
+
+/* --- building --------------------------------------------------------- */
+
+/* store_tmp(s, ret_fd, name, e): a directory of this builder's own under tmp/;
+ * its name into name[64].  store_tmp_done() removes it with what is left. */
+int store_tmp(const struct store *s, int *ret_fd, char *name, struct err *e);
+void store_tmp_done(const struct store *s, int *fd, const char *name);
+
+/* store_put_blob(s, tmpfd, dev, e): publish "data" and "idx" of ${tmpfd}. */
+int store_put_blob(const struct store *s, int tmpfd,
+		   const struct fsdevice *dev, struct err *e);
+
+/*
+ * store_put_layer(s, tmpfd, tree, layer, ret_digest, e):
+ * Write the tree's metadata and the layer's manifest (meta, devices, entries
+ * and bytes are filled in here) and publish both.
+ */
+int store_put_layer(const struct store *s, int tmpfd, struct fstree *tree,
+		    struct layer *layer, struct digest *ret_digest,
+		    struct err *e);
+int store_put_env(const struct store *s, int tmpfd, const struct env *env,
+		  struct digest *ret_digest, struct err *e);
+
+/* store_tag(s, name, digest, e), store_untag(): atomic. */
+int store_tag(const struct store *s, const struct img_name *name,
+	      const struct digest *digest, struct err *e);
+int store_untag(const struct store *s, const struct img_name *name,
+		struct err *e);
+
+/* store_source_get(s, key, ret, e): 1 what ${key} became, still there; 0 not
+ * known.  store_source_put(). */
+int store_source_get(const struct store *s, const struct digest *key,
+		     struct digest *ret, struct err *e);
+int store_source_put(const struct store *s, const struct digest *key,
+		     const struct digest *manifest, struct err *e);
+
+/* --- keeping ----------------------------------------------------------- */
+
+/*
+ * A lease keeps ${digest} (of a manifest, or of a blob used from a dictionary)
+ * from being pruned: ${ttl_s} seconds, or 0 until it is dropped.
+ */
+int store_lease(const struct store *s, const char *holder,
+		const struct digest *digest, unsigned ttl_s, const char *why,
+		struct err *e);
+int store_lease_drop(const struct store *s, const char *holder,
+		     const struct digest *digest, struct err *e);
+
+/*
+ * store_prune(s, opt, ret, e): two generations.  Mark what tags, leases and
+ * ${in_use} lead to; what is not marked now and was a candidate at least
+ * ${grace_s} ago goes, the rest of the unmarked become candidates.  Manifests
+ * go before what they name.  Directories of tmp/ older than a day go too.
+ */
+struct prune_result {
+	unsigned manifests, metas, blobs, candidates;
+	uint64_t freed_bytes;
+};
+struct prune_opt {
+	unsigned grace_s;
+	bool dry_run;
+	const struct digest *in_use; /* manifests in use on this node */
+	size_t nin_use;
+	void (*gone)(void *arg, const char *what, const struct digest *d,
+		     uint64_t bytes); /* may be NULL */
+	void *arg;
+};
+int store_prune(const struct store *s, const struct prune_opt *opt,
+		struct prune_result *ret, struct err *e);
+
+/*
+ * store_verify(s, layer_digest, data, e): manifest, metadata and, with ${data},
+ * every byte of its blobs are what their digests say.
+ */
+int store_verify(const struct store *s, const struct digest *digest, bool data,
+		 struct err *e);
+
+#endif
