@@ -64,6 +64,7 @@ CFLAGS := -std=gnu17 -g $(VARIANT_CFLAGS) $(WARN) $(HARDEN) -fPIE \
 LDFLAGS := $(VARIANT_LDFLAGS) -Wl,-z,relro,-z,now,-z,noexecstack \
 	-Wl,--gc-sections -Wl,--as-needed
 LIBS := -ljansson -lm
+TEST_LIBS := -larchive -lcrypto
 
 LIB_SRC := $(sort $(wildcard lib/*/*.c))
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/obj/%.o)
@@ -111,7 +112,7 @@ $(B)/unit/%: $(B)/obj/tests/unit/%.o $(B)/libdsec.a
 FUZZ := $(patsubst tests/fuzz/fuzz_%.c,$(B)/fuzz/%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
 $(B)/fuzz/%: $(B)/obj/tests/fuzz/fuzz_%.o $(B)/obj/tests/fuzz/replay.o $(B)/libdsec.a
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(LDFLAGS) -pie -o $@ $^ $(LIBS)
+	$(CC) $(CFLAGS) $(LDFLAGS) -pie -o $@ $^ $(TEST_LIBS) $(LIBS)
 
 # Programs that system tests run inside a sandbox: static, no lib.
 HELPERS := $(patsubst tests/sys/%.c,$(B)/helpers/%,$(sort $(wildcard tests/sys/*.c)))
