@@ -87,30 +87,42 @@ int proc_run(const char *const *argv, int stdin_fd, int stdout_fd,
 	return WEXITSTATUS(status);
 }
 
+/* Our own directory; it is asked for once, and stays what it was when an
+ * upgrade has replaced the program. */
+static int own_dir(const char **ret, struct err *e)
+{
+	static char dir[PATH_MAX];
+	ssize_t n;
+
+	*ret = dir;
+	if (dir[0])
+		return 0;
+	n = readlink("/proc/self/exe", dir, sizeof(dir) - 1);
+	if (n < 0)
+		return err_sys(e, errno, "find our own directory");
+	dir[n] = '\0';
+	*strrchr(dir, '/') = '\0';
+	return 0;
+}
+
 int proc_libexec(const char *name, char *path, size_t size, struct err *e)
 {
-	const char *dir = getenv("DSEC_LIBEXEC");
-	char exe[PATH_MAX];
-	ssize_t n;
-	char *slash;
-	int len;
+	const char *dir = getenv("DSEC_LIBEXEC"), *own, *slash;
+	int len, r;
 
 	if (dir && *dir) {
 		len = snprintf(path, size, "%s/%s", dir, name);
 	} else {
-		n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
-		if (n < 0)
-			return err_sys(e, errno, "find our own directory");
-		exe[n] = '\0';
-		slash = strrchr(exe, '/');
-		*slash = '\0';
+		r = own_dir(&own, e);
+		if (r < 0)
+			return r;
 		/* An internal program finds its siblings beside itself. */
-		slash = strrchr(exe, '/');
-		if (slash && !strcmp(slash, "/dsec"))
-			len = snprintf(path, size, "%s/%s", exe, name);
-		else
-			len = snprintf(path, size, "%s/../libexec/dsec/%s", exe,
-				       name);
+		slash = strrchr(own, '/');
+		len = snprintf(path, size, "%s/%s%s", own,
+			       slash && !strcmp(slash, "/dsec")
+				       ? ""
+				       : "../libexec/dsec/",
+			       name);
 	}
 	if (len < 0 || (size_t)len >= size)
 		return err_sys(e, ENAMETOOLONG, "path of %s", name);

@@ -42,11 +42,11 @@ static const char *const hidden_files[] = {
 	"proc/vmallocinfo",
 };
 static const char *const hidden_dirs[] = {
-	"proc/acpi", "proc/asound", "proc/driver", "proc/pressure",
-	"proc/scsi",
+	"proc/acpi", "proc/asound", "proc/bus", "proc/driver", "proc/fs",
+	"proc/irq", "proc/pressure", "proc/scsi",
 };
 static const char *const read_only[] = {
-	"proc/bus", "proc/fs", "proc/irq", "proc/sys", "proc/sysrq-trigger",
+	"proc/sys", "proc/sysrq-trigger",
 };
 /* clang-format on */
 

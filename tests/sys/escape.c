@@ -105,10 +105,17 @@ static const char *const masked_files[] = {
 	"cmdline",    "modules",
 };
 static const char *const masked_dirs[] = {
-	"/proc/acpi",	  "/proc/scsi",
-	"/proc/asound",	  "/proc/driver",
-	"/proc/pressure", "/sys/firmware",
-	"/sys/kernel",	  "/sys/devices/virtual/powercap",
+	"/proc/acpi",
+	"/proc/scsi",
+	"/proc/asound",
+	"/proc/driver",
+	"/proc/pressure",
+	"/proc/bus",
+	"/proc/fs",
+	"/proc/irq",
+	"/sys/firmware",
+	"/sys/kernel",
+	"/sys/devices/virtual/powercap",
 };
 static const char *const sysctls[] = {
 	"kernel/core_pattern",
