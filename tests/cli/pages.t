@@ -46,6 +46,14 @@ for main in cmd/*/main.c; do
 	run timeout 10 "$exe" -h
 	is "$status" 0 "$prog -h ends well"
 	printf '%s\n' "$out" >"$T/help"
+	# Operations with flags of their own have a help of their own.
+	for op in $(sed -n '/^operations/,$s/^    \([a-z]*\) .*/\1/p' "$T/help"); do
+		run timeout 10 "$exe" "$op" -h
+		is "$status" 0 "$prog $op -h ends well"
+		printf '%s\n' "$out" >>"$T/help"
+		grep -q "^\.It Cm $op\b" "$page"
+		ok $? "$prog: the page has the operation $op"
+	done
 	like "$(head -n 1 "$T/help")" "^(usage: )?$prog" "$prog -h: usage first"
 	help_flags "$T/help" | grep -vxF -e -h -e --help -e --version \
 		>"$T/flags"

@@ -1,0 +1,1 @@
+dsec-img_LIBS := -larchive -lcrypto
