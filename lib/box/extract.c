@@ -369,6 +369,9 @@ static int set_xattrs(int fd, const struct tar_entry *en, struct err *why)
 	for (size_t i = 0; i < en->nxattrs; i++) {
 		const struct tar_xattr *x = &en->xattrs[i];
 
+		/* Any other is power or policy, not data. */
+		if (strncmp(x->name, "user.", 5))
+			continue;
 		if (fsetxattr(fd, x->name, x->value, x->len, 0) == 0 ||
 		    errno == ENOTSUP || errno == EPERM || errno == EINVAL)
 			continue;

@@ -16,7 +16,8 @@
  *   extracted in the same run.
  * - Devices are refused; FIFOs unless asked for.  set-user-ID, set-group-ID
  *   and sticky bits are dropped unless asked for, and so is ownership:
- *   everything belongs to the caller.
+ *   everything belongs to the caller.  Of the extended attributes those of
+ *   user.* are set, of ACLs none.
  * - A file is written under a name of ours (".dsec-" and hexadecimal digits)
  *   and renamed when complete.  What is there already: a file or link is
  *   replaced, a directory is merged into and keeps its mode, and one kind in

@@ -41,6 +41,11 @@ struct tar_xattr {
 	size_t len;
 };
 
+/*
+ * Reading takes all of SCHILY.xattr.*, and SCHILY.acl.access and .default as
+ * the attributes system.posix_acl_access and _default that the kernel would
+ * show, which an ACL that says no more than the mode is not.
+ */
 #define TAR_XATTRS_MAX 64
 #define TAR_RUNS_MAX   (256 * 1024)
 #define TAR_HEADER_MAX (1024 * 1024) /* of a pax header, a long name */
@@ -52,13 +57,18 @@ struct tar_entry {
 	uint64_t size;	  /* of a TAR_FILE, holes included */
 	mode_t mode;	  /* 07777 */
 	int64_t uid, gid;
+	dev_t rdev; /* of a TAR_CHAR or TAR_BLOCK */
 	struct timespec mtime;
 	const struct tar_run *runs; /* in order, apart; with sparse alone */
 	size_t nruns;
 	bool sparse;
 	struct tar_xattr xattrs[TAR_XATTRS_MAX];
 	size_t nxattrs;
-	const char *bad; /* read: why this entry cannot be used, or NULL */
+	/* reading only */
+	const char *bad;     /* why this entry cannot be used, or NULL */
+	const char *bad_acl; /* why its ACL cannot be used, or NULL */
+	char kind;	     /* the type as the header has it */
+	uint64_t offset;     /* of its first header in the archive */
 };
 
 /*
@@ -67,12 +77,20 @@ struct tar_entry {
  */
 typedef ssize_t tar_source(void *arg, void *data, size_t cap, struct err *e);
 
+/*
+ * Pass over ${n} bytes without reading them, where the source can: how many it
+ * passed over (0: none, read them), or -errno with ${e} set.
+ */
+typedef int64_t tar_skip(void *arg, uint64_t n, struct err *e);
+
 struct tar_reader {
 	tar_source *source;
 	void *arg;
+	tar_skip *skip; /* may be NULL; set after tar_reader_init() */
 	/* the rest is the reader's own */
 	struct tar_entry entry;
 	struct buf path, link, pax, global, runs;
+	struct buf acl[2]; /* access, default */
 	char *buf;
 	size_t pos, have;
 	uint64_t offset; /* of the next byte, for messages */

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "wire/acl.h"
 #include "wire/tar_priv.h"
 
 struct value {
@@ -140,20 +141,79 @@ static bool set_sparse(struct tar_reader *r, const char *key, struct value v,
 	return true;
 }
 
-static bool set_xattr(struct tar_reader *r, const char *name, struct value v)
+/* GNU tar writes the two characters a record cannot have in its key so. */
+static void unescape(char *name)
+{
+	char *out = name;
+
+	for (const char *in = name; *in; in++, out++) {
+		*out = *in;
+		if (!strncmp(in, "%3D", 3) || !strncmp(in, "%25", 3)) {
+			*out = in[1] == '3' ? '=' : '%';
+			in += 2;
+		}
+	}
+	*out = '\0';
+}
+
+static bool add_xattr(struct tar_reader *r, const char *name, struct value v)
 {
 	struct tar_entry *en = &r->entry;
 
-	if (strncmp(name, "user.", 5) || !name[5])
-		return true;
+	for (size_t i = 0; i < en->nxattrs; i++) {
+		if (!strcmp(en->xattrs[i].name, name)) {
+			en->xattrs[i] = (struct tar_xattr){name, v.s, v.len};
+			return true;
+		}
+	}
 	if (en->nxattrs == TAR_XATTRS_MAX)
 		return false;
 	en->xattrs[en->nxattrs++] = (struct tar_xattr){name, v.s, v.len};
 	return true;
 }
 
-static bool apply(struct tar_reader *r, const char *key, struct value v,
-		  bool local, struct tar_pax *p)
+static bool set_xattr(struct tar_reader *r, char *name, struct value v)
+{
+	unescape(name);
+	return !*name || add_xattr(r, name, v);
+}
+
+static bool set_acl(struct tar_reader *r, bool access, struct value v)
+{
+	static const char *const names[] = {ACL_XATTR_ACCESS,
+					    ACL_XATTR_DEFAULT};
+	struct buf *b = &r->acl[!access];
+	int rc;
+
+	b->len = 0;
+	rc = acl_from_text(v.s, v.len, b);
+	if (rc == -ENOMEM)
+		return false;
+	if (rc < 0)
+		r->entry.bad_acl =
+			rc == -ENOENT ? "its ACL has a name without the number"
+				      : "a damaged ACL";
+	if (rc < 0 || b->len == 0 || (access && acl_is_mode(b->data, b->len)))
+		return true;
+	return add_xattr(r, names[!access], (struct value){b->data, b->len});
+}
+
+static bool set_schily(struct tar_reader *r, char *key, struct value v,
+		       struct tar_pax *p)
+{
+	if (!strncmp(key, "xattr.", 6))
+		return set_xattr(r, key + 6, v);
+	if (!strcmp(key, "acl.access") || !strcmp(key, "acl.default"))
+		return set_acl(r, key[4] == 'a', v);
+	if (!strcmp(key, "devmajor"))
+		return set_id(v, &p->devmajor, &p->has_devmajor);
+	if (!strcmp(key, "devminor"))
+		return set_id(v, &p->devminor, &p->has_devminor);
+	return true;
+}
+
+static bool apply(struct tar_reader *r, char *key, struct value v, bool local,
+		  struct tar_pax *p)
 {
 	if (!strcmp(key, "path"))
 		return p->sparse_name || set_name(&r->path, v, &p->has_path);
@@ -171,8 +231,8 @@ static bool apply(struct tar_reader *r, const char *key, struct value v,
 		return true;
 	if (!strncmp(key, "GNU.sparse.", 11))
 		return set_sparse(r, key + 11, v, p);
-	if (!strncmp(key, "SCHILY.xattr.", 13))
-		return set_xattr(r, key + 13, v);
+	if (!strncmp(key, "SCHILY.", 7))
+		return set_schily(r, key + 7, v, p);
 	return true;
 }
 

@@ -38,7 +38,8 @@ struct tar_pax {
 	bool has_uid, has_gid, sparse_name;
 	int major; /* of the sparse form; -1: none */
 	bool map_in_header;
-	int64_t uid, gid;
+	bool has_devmajor, has_devminor;
+	int64_t uid, gid, devmajor, devminor;
 	struct timespec mtime;
 	const char *bad;
 };

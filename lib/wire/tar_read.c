@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sysmacros.h>
 
 #include "base/cleanup.h"
 #include "wire/tar_priv.h"
@@ -34,6 +35,8 @@ void tar_reader_done(struct tar_reader *r)
 	buf_done(&r->pax);
 	buf_done(&r->global);
 	buf_done(&r->runs);
+	buf_done(&r->acl[0]);
+	buf_done(&r->acl[1]);
 	memset(r, 0, sizeof(*r));
 }
 
@@ -73,10 +76,31 @@ static void take(struct tar_reader *r, size_t n)
 	r->offset += n;
 }
 
+/* Past what is not in the buffer, if that is much and the source can. */
+static int jump(struct tar_reader *r, uint64_t *n, struct err *e)
+{
+	int64_t some;
+
+	if (!r->skip || *n < r->have + BUF_SIZE)
+		return 0;
+	*n -= r->have;
+	take(r, r->have);
+	some = r->skip(r->arg, *n, e);
+	if (some < 0) {
+		r->failed = true;
+		return (int)some;
+	}
+	*n -= (uint64_t)some;
+	r->offset += (uint64_t)some;
+	return 0;
+}
+
 static int skip(struct tar_reader *r, uint64_t n, struct err *e)
 {
-	int rc;
+	int rc = jump(r, &n, e);
 
+	if (rc < 0)
+		return rc;
 	while (n > 0) {
 		size_t some;
 
@@ -371,6 +395,21 @@ static enum tar_type type_of(const struct tar_header *h, const struct buf *path)
 	}
 }
 
+static void device(struct tar_entry *en, const struct tar_header *h,
+		   const struct tar_pax *p)
+{
+	int64_t major = p->devmajor, minor = p->devminor;
+
+	if ((!p->has_devmajor &&
+	     !number(h->devmajor, sizeof(h->devmajor), &major)) ||
+	    (!p->has_devminor &&
+	     !number(h->devminor, sizeof(h->devminor), &minor)) ||
+	    major < 0 || minor < 0 || major > 0xfff || minor > 0xfffff)
+		en->bad = "an impossible device number";
+	else
+		en->rdev = makedev((unsigned)major, (unsigned)minor);
+}
+
 static void attributes(struct tar_reader *r, const struct tar_header *h,
 		       const struct tar_pax *p)
 {
@@ -392,6 +431,8 @@ static void attributes(struct tar_reader *r, const struct tar_header *h,
 		en->mtime = p->mtime;
 	if (!good)
 		en->bad = "a damaged header field";
+	if (en->type == TAR_CHAR || en->type == TAR_BLOCK)
+		device(en, h, p);
 }
 
 static int sparse_data(struct tar_reader *r, struct tar_pax *p, struct err *e)
@@ -437,6 +478,7 @@ static int entry(struct tar_reader *r, const struct tar_header *h,
 	if (rc < 0)
 		return rc;
 	en->type = type_of(h, &r->path);
+	en->kind = h->type;
 	en->size = p->has_size ? p->size : (uint64_t)stored;
 	if (en->type == TAR_HARDLINK)
 		en->size = 0; /* whatever it says, no data follows */
@@ -476,6 +518,7 @@ static int prelude(struct tar_reader *r, char type, int64_t size,
 		rc = body(r, size, &r->pax, e);
 		if (rc == 0 && r->pax.len > 0) {
 			r->entry.nxattrs = 0;
+			r->entry.bad_acl = NULL;
 			rc = tar_pax_parse(r, r->pax.data, r->pax.len, true, p,
 					   e);
 		}
@@ -516,6 +559,7 @@ int tar_next(struct tar_reader *r, const struct tar_entry **ret_entry,
 	r->runs.len = r->run = 0;
 	r->left = r->pad = 0;
 	r->run_done = r->at = 0;
+	r->entry.offset = r->offset;
 	rc = globals(r, &p, e);
 	if (rc < 0)
 		return rc;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/sysmacros.h>
 
 #include "base/cleanup.h"
 #include "wire/tar_priv.h"
@@ -144,15 +145,30 @@ static int sparse_records(struct buf *pax, struct tar_header *h,
 	return r;
 }
 
+/* A key ends at the first '=': that is written as GNU tar writes it. */
+static void xattr_key(const char *name, char *key, size_t size)
+{
+	size_t n = (size_t)snprintf(key, size, "SCHILY.xattr.");
+
+	for (; *name && n + 4 < size; name++) {
+		if (*name == '=' || *name == '%')
+			n += (size_t)snprintf(key + n, size - n, "%%%02X",
+					      *name);
+		else
+			key[n++] = *name;
+	}
+	key[n] = '\0';
+}
+
 static int xattr_records(struct buf *pax, const struct tar_entry *en)
 {
-	char key[300];
+	char key[800]; /* of 255 bytes, each three times as long */
 	int r = 0;
 
 	for (size_t i = 0; i < en->nxattrs && r == 0; i++) {
 		const struct tar_xattr *x = &en->xattrs[i];
 
-		snprintf(key, sizeof(key), "SCHILY.xattr.%s", x->name);
+		xattr_key(x->name, key, sizeof(key));
 		r = record(pax, key, x->value, x->len);
 	}
 	return r;
@@ -174,8 +190,8 @@ static int fields(const struct tar_entry *en, uint64_t stored,
 				sizeof(h->linkname));
 	h->type = type_char(en->type);
 	octal(h->mode, sizeof(h->mode), en->mode & 07777);
-	octal(h->devmajor, sizeof(h->devmajor), 0);
-	octal(h->devminor, sizeof(h->devminor), 0);
+	octal(h->devmajor, sizeof(h->devmajor), major(en->rdev));
+	octal(h->devminor, sizeof(h->devminor), minor(en->rdev));
 	if (!octal(h->size, sizeof(h->size), (int64_t)stored) && r == 0)
 		r = record_int(pax, "size", (int64_t)stored);
 	if (!octal(h->uid, sizeof(h->uid), en->uid) && r == 0)

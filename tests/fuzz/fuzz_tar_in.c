@@ -5,13 +5,16 @@
  */
 #include <assert.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/walk.h"
 #include "box/extract.h"
 #include "fuzz.h"
 
@@ -44,7 +47,7 @@ static void check_entry(const struct tar_entry *en)
 	assert(en->path && en->link);
 	assert(en->nxattrs <= TAR_XATTRS_MAX && en->mode <= 07777);
 	for (size_t i = 0; i < en->nxattrs; i++)
-		assert(!strncmp(en->xattrs[i].name, "user.", 5));
+		assert(en->xattrs[i].name[0] && en->xattrs[i].value);
 	for (size_t i = 0; !en->bad && en->sparse && i < en->nruns; i++) {
 		assert(en->runs[i].off >= end);
 		end = en->runs[i].off + en->runs[i].len;
@@ -85,6 +88,28 @@ static int entries(const char *path)
 	return n;
 }
 
+/* Attributes that say more than data does are never set. */
+static void check_extracted(const char *dir)
+{
+	char names[4096];
+	struct walk_item it;
+	struct walk *w;
+	struct err e;
+
+	assert(walk_open(AT_FDCWD, dir, 0, &w, &e) == 0);
+	while (walk_next(w, &it, &e) > 0) {
+		char path[PATH_MAX];
+		ssize_t n;
+
+		snprintf(path, sizeof(path), "/proc/self/fd/%d/%s", it.dirfd,
+			 it.name);
+		n = llistxattr(path, names, sizeof(names));
+		for (ssize_t i = 0; i < n; i += (ssize_t)strlen(names + i) + 1)
+			assert(!strncmp(names + i, "user.", 5));
+	}
+	walk_free(w);
+}
+
 static void extract_all(struct input in)
 {
 	char dir[] = "/tmp/dsec-fuzz.XXXXXX";
@@ -107,6 +132,7 @@ static void extract_all(struct input in)
 		extract_tree(&x, &rd, &n, &e);
 		assert(n.entries <= 64);
 		tar_reader_done(&rd);
+		check_extracted(dir);
 	}
 	assert(entries(dir) == 1);
 	assert(fd_remove_tree(AT_FDCWD, dir, &e) == 0);
