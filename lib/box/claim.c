@@ -172,6 +172,10 @@ static int describe(const struct claim_want *want, const struct claim *claim,
 		if (v && json_object_set(obj, keys[i], v) < 0)
 			return err_sys(e, ENOMEM, "claim");
 	}
+	if (want->layers &&
+	    json_object_set(obj, "layers", (json_t *)(uintptr_t)want->layers) <
+		    0)
+		return err_sys(e, ENOMEM, "claim");
 	*ret = steal_ptr(obj);
 	return 0;
 }

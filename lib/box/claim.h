@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "box/tree.h"
+#include "img/digest.h"
 #include "policy/admit.h"
 #include "wire/json.h"
 
@@ -41,10 +42,11 @@ typedef int claim_bury_fn(const struct tree *t, const char *id,
 			  const json_t *claim, void *arg, struct err *e);
 
 struct claim_want {
-	const char *id;	     /* new, of tree_new_id() */
-	const json_t *spec;  /* complete: see spec_complete() */
-	const char *kind;    /* "supervised" or "one-shot" */
-	claim_bury_fn *bury; /* NULL: the dead keep what they hold */
+	const char *id;	      /* new, of tree_new_id() */
+	const json_t *spec;   /* complete: see spec_complete() */
+	const char *kind;     /* "supervised" or "one-shot" */
+	const json_t *layers; /* digests of its layers in hex, or NULL */
+	claim_bury_fn *bury;  /* NULL: the dead keep what they hold */
 	void *bury_arg;
 };
 
@@ -83,6 +85,23 @@ int claim_release(const struct tree *t, const char *id, int *fd, struct err *e);
  */
 int claim_sweep(const struct tree *t, claim_bury_fn *bury, void *arg,
 		unsigned *ret_buried, struct err *e);
+
+/*
+ * claim_hold(t, ret_fd, e): take the ledger's lock, waiting for it: until
+ * *${ret_fd} is closed no claim begins or ends.
+ *
+ * claim_layers(t, fn, arg, e): every claim that has layers, those of the dead
+ * too (their processes may run yet; claim_sweep() before, if they are not to
+ * count); ${layers} lowest first.  Ends early with what ${fn} returned if that
+ * is not 0.  Whoever acts on the answer calls it under claim_hold(), and lets
+ * go when he has acted.
+ */
+typedef int claim_layers_fn(void *arg, const char *id, const json_t *claim,
+			    const struct digest *layers, size_t n,
+			    struct err *e);
+int claim_hold(const struct tree *t, int *ret_fd, struct err *e);
+int claim_layers(const struct tree *t, claim_layers_fn *fn, void *arg,
+		 struct err *e);
 
 /* claim_amounts(spec): what a sandbox asks for, from its spec or claim.json. */
 struct admit_amounts claim_amounts(const json_t *spec);

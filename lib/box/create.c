@@ -52,13 +52,15 @@ void creator_close(struct creator *c)
 
 static int use_image(struct creator *c, const char *name, struct err *e)
 {
+	const struct image_where where = {c->tree->run, c->tree->lib,
+					  c->tree->config};
 	int r;
 
 	if (!strcmp(c->image_name, name))
 		return 0;
 	image_done(&c->image);
 	c->image_name[0] = '\0';
-	r = image_open(c->tree->lib, name, &c->image, e);
+	r = image_open(&where, name, NULL, &c->image, e);
 	if (r < 0)
 		return r;
 	snprintf(c->image_name, sizeof(c->image_name), "%s", name);

@@ -55,7 +55,7 @@ static int overlay_options(const struct launch *l, struct stage *st,
 		     "lowerdir=%s,upperdir=%s/sb/%s/upper,"
 		     "workdir=%s/sb/%s/work,redirect_dir=off,metacopy=off,"
 		     "index=off,xino=off,volatile",
-		     l->image->lower, lib, l->id, lib, l->id);
+		     l->image->layers[0].path, lib, l->id, lib, l->id);
 	if (n < 0 || n >= 4096)
 		return err_sys(e, ENAMETOOLONG, "layers of the root");
 	return 0;

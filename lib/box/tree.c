@@ -186,6 +186,23 @@ int tree_new_id(const struct tree *t, char *id, struct err *e)
 					"'%s/node' is torn: remove it", t->lib);
 }
 
+int tree_node(const struct tree *t, char *name, struct err *e)
+{
+	static const char chars[] = "abcdefghijklmnopqrstuvwxyz"
+				    "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+	char host[65] = "", code[NODE_LEN + 1] = "";
+	int r;
+
+	r = node_code(t, code, e);
+	if (r < 0)
+		return r;
+	if (gethostname(host, sizeof(host) - 1) < 0)
+		host[0] = '\0';
+	host[strspn(host, chars)] = '\0';
+	snprintf(name, TREE_NODE_LEN + 1, "%s-%s", code, host);
+	return 0;
+}
+
 int tree_find(const struct tree *t, const char *word, char *id, struct err *e)
 {
 	char path[PATH_MAX];

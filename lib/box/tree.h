@@ -35,6 +35,14 @@ int tree_is_id(const char *s);
 int tree_new_id(const struct tree *t, char *id, struct err *e);
 
 /*
+ * tree_node(t, name, e): what this node is called where several share a store,
+ * into name[TREE_NODE_LEN + 1]: its 4 characters, '-', its host name as far as
+ * that is letters, digits, '.', '_' and '-'.
+ */
+#define TREE_NODE_LEN 72
+int tree_node(const struct tree *t, char *name, struct err *e);
+
+/*
  * tree_find(t, word, id, e):
  * The id of a sandbox given by id or name, into id[BOX_ID_LEN + 1].  An id is
  * not looked up.  "sandbox_unknown" for a name nobody has,

@@ -1,40 +1,157 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "img/host.h"
-#include "img/image.h"
+#include "img/image_priv.h"
+
+static const char *const ways[] = {
+	[IMAGE_AUTO] = "auto",
+	[IMAGE_FILE] = "file",
+	[IMAGE_LOOP] = "loop",
+	[IMAGE_DIRECTORY] = "directory",
+};
+
+const char *image_way_name(enum image_way way)
+{
+	return ways[way];
+}
+
+int image_way_parse(const char *s, enum image_way *ret)
+{
+	for (size_t i = 0; i < array_len(ways); i++)
+		if (!strcmp(s, ways[i])) {
+			*ret = (enum image_way)i;
+			return 0;
+		}
+	return -EINVAL;
+}
+
+/* In the library, with ids that are mapped with it. */
+int image_add_dir(struct image *img, const char *path, struct err *e)
+{
+	struct image_layer *p;
+
+	p = realloc(img->layers, (img->nlayers + 1) * sizeof(*p));
+	if (!p)
+		return err_sys(e, ENOMEM, "layers");
+	img->layers = p;
+	p += img->nlayers;
+	*p = (struct image_layer){.path = strdup(path)};
+	if (!p->path)
+		return err_sys(e, ENOMEM, "layers");
+	img->nlayers++;
+	return 0;
+}
 
 static int open_host(const char *lib, struct image *img, struct err *e)
 {
+	char path[PATH_MAX];
 	int r;
 
-	r = host_root(lib, img->lower, sizeof(img->lower), e);
+	r = host_root(lib, path, sizeof(path), e);
 	if (r < 0)
 		return err_wrap(e, r, "image host");
+	r = image_add_dir(img, path, e);
+	if (r < 0)
+		return r;
 	img->binds[0] = "/usr";
-	img->cwd = "/root";
-	img->user = "root";
 	img->why_not = "the image host is this machine's own /usr";
-	return json_pack_or(&img->env, e, "{s:s, s:s}", "PATH",
+	return json_pack_or(&img->config, e, "{s:{s:s, s:s}, s:s, s:s}", "env",
+			    "PATH",
 			    "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:"
 			    "/sbin:/bin",
-			    "LANG", "C.UTF-8");
+			    "LANG", "C.UTF-8", "workdir", "/root", "user",
+			    "root");
 }
 
-int image_open(const char *lib, const char *name, struct image *ret,
-	       struct err *e)
+/* What the sandbox is told of its image's configuration. */
+static int apply(struct image *img, struct err *e)
 {
-	memset(ret, 0, sizeof(*ret));
-	if (!strcmp(name, "host"))
-		return open_host(lib, ret, e);
-	return err_set(e, -ENOENT, "image_unknown",
-		       "no image '%s': this release has the image 'host' alone",
-		       name);
+	const json_t *v;
+
+	if (!json_is_object(json_object_get(img->config, "env")) &&
+	    json_object_set_new(img->config, "env", json_object()) < 0)
+		return err_sys(e, ENOMEM, "image");
+	img->env = json_object_get(img->config, "env");
+	img->cwd = json_str(img->config, "workdir");
+	if (img->cwd[0] != '/')
+		img->cwd = "/";
+	img->user = json_str(img->config, "user");
+	if (!*img->user)
+		img->user = "root";
+	v = json_object_get(img->config, "entrypoint");
+	img->entrypoint = json_is_array(v) ? v : NULL;
+	v = json_object_get(img->config, "cmd");
+	img->cmd = json_is_array(v) ? v : NULL;
+	img->checkpointable = !img->binds[0];
+	return 0;
+}
+
+int image_open(const struct image_where *where, const char *name,
+	       const json_t *layers, struct image *ret, struct err *e)
+{
+	struct image img = {.why_not = ""};
+	bool host = !strcmp(name, "host");
+	int r = 0;
+
+	if (host)
+		r = open_host(where->lib, &img, e);
+	if (r == 0 && (!host || json_array_size(layers) > 0))
+		r = image_add_stored(where, host ? NULL : name, layers, &img,
+				     e);
+	if (r == 0)
+		r = apply(&img, e);
+	if (r < 0) {
+		image_done(&img);
+		return r;
+	}
+	*ret = img;
+	return 0;
 }
 
 void image_done(struct image *img)
 {
-	json_decref(img->env);
-	img->env = NULL;
+	for (size_t i = 0; i < img->nlayers; i++)
+		free(img->layers[i].path);
+	free(img->layers);
+	for (size_t i = 0; i < img->ntags; i++)
+		free(img->tags[i].path);
+	free(img->tags);
+	json_decref(img->config);
+	json_decref(img->digests);
+	*img = (struct image){.why_not = ""};
+}
+
+bool image_fresh(const struct image *img)
+{
+	struct stat st;
+
+	for (size_t i = 0; i < img->ntags; i++) {
+		const struct image_tag *t = &img->tags[i];
+
+		if (stat(t->path, &st) < 0 || st.st_ino != t->ino ||
+		    st.st_mtim.tv_sec != t->mtime.tv_sec ||
+		    st.st_mtim.tv_nsec != t->mtime.tv_nsec)
+			return false;
+	}
+	return true;
+}
+
+int image_command(const struct image *img, json_t **ret, struct err *e)
+{
+	auto_json json_t *all = json_array();
+
+	if (!all ||
+	    (img->entrypoint &&
+	     json_array_extend(all, (json_t *)(uintptr_t)img->entrypoint) <
+		     0) ||
+	    (img->cmd &&
+	     json_array_extend(all, (json_t *)(uintptr_t)img->cmd) < 0))
+		return err_sys(e, ENOMEM, "command of the image");
+	*ret = json_array_size(all) ? steal_ptr(all) : NULL;
+	return 0;
 }

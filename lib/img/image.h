@@ -4,33 +4,100 @@
 
 #include <limits.h>
 #include <stdbool.h>
+#include <sys/stat.h>
 
+#include "img/digest.h"
 #include "wire/json.h"
 
 /*
  * What a sandbox's root is made of: layers for overlay, directories of the host
- * mounted on top, and the image's configuration.  So far there is one image,
- * "host": this machine's own /usr, read-only, on a small root made from parts
- * of /etc that hold no secret.
+ * mounted on top, and the image's configuration.  An image is "host", this
+ * machine's own /usr, read-only, on a small root made from parts of /etc that
+ * hold no secret; or layers of the store.
  */
 #define IMAGE_BINDS_MAX 8
+#define IMAGE_CWD_MAX	4095
+
+/* How layers are brought to overlay. */
+enum image_way {
+	IMAGE_AUTO,	 /* the first of these that this node can do */
+	IMAGE_FILE,	 /* EROFS, mounted from files */
+	IMAGE_LOOP,	 /* EROFS, mounted from loop devices */
+	IMAGE_DIRECTORY, /* unpacked */
+};
+const char *image_way_name(enum image_way way);
+
+/*
+ * $DSEC_CONFIG/images.json: {"store":"/DIR","mount":"auto"|"file"|"loop"|
+ * "directory","prune_grace_s":N}, each with a default: the store at
+ * $DSEC_LIB/img/store, "auto", a day.
+ */
+struct image_config {
+	char store[PATH_MAX];
+	enum image_way way;
+	unsigned prune_grace_s;
+};
+
+/* image_config_load(config_dir, lib, ret, e): "configuration" for a file that
+ * is not as above, unknown keys included. */
+int image_config_load(const char *config_dir, const char *lib,
+		      struct image_config *ret, struct err *e);
+
+/* $DSEC_RUN, $DSEC_LIB, $DSEC_CONFIG; borrowed. */
+struct image_where {
+	const char *run, *lib, *config;
+};
+
+struct image_layer {
+	struct digest digest; /* of its manifest; of one that is mounted only */
+	char *path;	      /* owned: where overlay finds it */
+	bool mounted;	      /* a mount of its own, ids to be mapped */
+	bool stored;	      /* of the store; else a directory of ours */
+};
+
+/* What a name stood for when it was looked up. */
+struct image_tag {
+	char *path; /* owned */
+	struct timespec mtime;
+	ino_t ino;
+};
 
 struct image {
-	char lower[PATH_MAX];			/* overlay's lowerdir */
+	struct image_layer *layers; /* lowest first */
+	size_t nlayers;
 	const char *binds[IMAGE_BINDS_MAX + 1]; /* host directories, "/usr" */
-	json_t *env;				/* owned */
+	json_t *config; /* owned; the next five are of it */
+	json_t *env;	/* an object */
 	const char *cwd, *user;
+	const json_t *entrypoint, *cmd; /* arrays or NULL */
+	json_t *digests; /* owned: of the store's layers, lowest first, in hex;
+			    NULL: there is none */
 	bool checkpointable;
 	const char *why_not; /* "" where it is */
+	enum image_way way;
+	struct image_tag *tags;
+	size_t ntags;
 };
 
 /*
- * image_open(lib, name, ret, e):
- * Resolve ${name} in the library at ${lib} ($DSEC_LIB), preparing what is
- * prepared once per node.  "image_unknown" if there is none of that name.
+ * image_open(where, name, layers, ret, e):
+ * Resolve ${name} and, on top of it in their order, the names in ${layers} (an
+ * array of strings, or NULL): each is "host" (${name} alone), a name or digest
+ * of the store, of a layer or of an environment.  Prepares what is prepared
+ * once per node, but mounts nothing: see layer_ready().  A layer that comes
+ * twice counts where it comes last.  "image_unknown", "bad_value",
+ * "image_damaged".
  */
-int image_open(const char *lib, const char *name, struct image *ret,
-	       struct err *e);
+int image_open(const struct image_where *where, const char *name,
+	       const json_t *layers, struct image *ret, struct err *e);
 void image_done(struct image *img);
+
+/* image_fresh(img): every name still is the file it was when image_open()
+ * looked: one stat each. */
+bool image_fresh(const struct image *img);
+
+/* image_command(img, ret, e): entrypoint and cmd in one new array; NULL where
+ * the image says neither. */
+int image_command(const struct image *img, json_t **ret, struct err *e);
 
 #endif
