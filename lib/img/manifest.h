@@ -30,8 +30,8 @@ enum layer_kind { LAYER_BASE, LAYER_WORKSPACE, LAYER_TOOLKIT };
 const char *layer_kind_name(enum layer_kind kind);
 int layer_kind_parse(const char *s, enum layer_kind *ret, struct err *e);
 
-#define MANIFEST_MAX	 (1024 * 1024) /* bytes of a file */
-#define ENV_LAYERS_MAX	 16
+#define MANIFEST_MAX	  (1024 * 1024) /* bytes of a file */
+#define ENV_LAYERS_MAX	  16
 #define LAYER_PARENTS_MAX ENV_LAYERS_MAX
 
 struct layer {
@@ -47,10 +47,12 @@ struct layer {
 	size_t nparents;
 };
 
+/* layer_done(l): as it was when all zero. */
 void layer_done(struct layer *l);
 #define auto_layer __attribute__((cleanup(layer_done)))
 
-/* layer_parse(obj, ret, e): "image_damaged".  layer_json(l, ret, e). */
+/* layer_parse(obj, ret, e): -EBADMSG, code "image_damaged".  layer_json(l, ret,
+ * e): -EINVAL, code "bad_value", for what layer_parse() would refuse. */
 int layer_parse(const json_t *obj, struct layer *ret, struct err *e);
 int layer_json(const struct layer *l, json_t **ret, struct err *e);
 
@@ -60,6 +62,7 @@ struct env {
 	json_t *config; /* owned */
 };
 void env_done(struct env *v);
+#define auto_env __attribute__((cleanup(env_done)))
 int env_parse(const json_t *obj, struct env *ret, struct err *e);
 int env_json(const struct env *v, json_t **ret, struct err *e);
 
@@ -70,5 +73,15 @@ int env_json(const struct env *v, json_t **ret, struct err *e);
  */
 int config_join(const json_t *lower, const json_t *upper, json_t **ret,
 		struct err *e);
+
+/* config_check(config, e): of the form above; -EBADMSG, "image_damaged". */
+int config_check(const json_t *config, struct err *e);
+
+/* manifest_is_env(obj): else it is a layer, or nothing we know. */
+bool manifest_is_env(const json_t *obj);
+
+/* manifest_text(obj, ret, ret_len, e): the bytes, the caller's to free. */
+int manifest_text(const json_t *obj, char **ret, size_t *ret_len,
+		  struct err *e);
 
 #endif
