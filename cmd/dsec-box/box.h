@@ -71,7 +71,8 @@ struct box {
 	const char *outcome;   /* a literal of PROTOCOL.md, once known */
 	uint64_t oom_seen;     /* kills by the memory limit, so far */
 	json_t *death;	       /* its record, where there was no room for it */
-	struct ask *stop_asks, *watchers;
+	struct ask *stop_asks, *watchers, *holders;
+	bool held; /* this pause is the holders' and ends with the last */
 	struct loop_timer idle_timer, absolute_timer, paused_timer;
 	struct loop_timer grace_timer, poll_timer, trim_timer, reexec_timer;
 	uint64_t grace_end; /* clock_ms(): SIGKILL no later than this */

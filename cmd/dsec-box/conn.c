@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "conn.h"
 #include "exec.h"
+#include "life.h"
 #include "ops.h"
 #include "repeat.h"
 #include "wire/record.h"
@@ -66,6 +67,7 @@ static void ask_drop(struct ask *a)
 	a->conn->nasks--;
 	json_decref(a->echo);
 	free(a->key);
+	life_let_go(a->box);
 	free(a);
 }
 

@@ -205,6 +205,7 @@ static void pause_over(struct box *b)
 static int thaw(struct box *b, struct err *e)
 {
 	struct cgroup_root *cgroups;
+	struct err resumed = {0};
 	int r;
 
 	r = box_cgroups(b, &cgroups, e);
@@ -212,12 +213,16 @@ static int thaw(struct box *b, struct err *e)
 		r = cgroup_freeze(cgroups, b->id, false, THAW_MS, e);
 	if (r < 0)
 		return err_wrap(e, r, "resume");
+	err_set(&resumed, -EBUSY, "busy", "the sandbox was resumed");
 	loop_timer_set(b->loop, &b->paused_timer, 0);
 	pause_over(b);
+	b->held = false;
 	set_state(b, BOX_RUNNING);
 	b->active_at = box_now(b);
 	arm_idle(b);
 	exec_timers(b, true);
+	while (b->holders)
+		ask_fail(b->holders, &resumed);
 	return 0;
 }
 
@@ -271,8 +276,37 @@ int life_pause(struct ask *a, const json_t *req, struct err *e)
 		r = freeze(b, e);
 	if (r < 0)
 		return r;
+	b->held = false; /* it outlasts those who hold it */
 	ask_answer(a, state_record(b));
 	return 1;
+}
+
+int life_hold(struct ask *a, const json_t *req, struct err *e)
+{
+	struct box *b = a->box;
+	int r = 0;
+
+	(void)req;
+	if (b->state == BOX_STOPPING || b->state == BOX_STOPPED)
+		return stopped(b, e);
+	if (b->state == BOX_RUNNING) {
+		r = freeze(b, e);
+		b->held = r == 0;
+	}
+	if (r < 0)
+		return r;
+	ask_wait(a, &b->holders);
+	tell(a);
+	return 1;
+}
+
+void life_let_go(struct box *b)
+{
+	struct err e;
+
+	/* Where that fails it stays paused, and the next operation tries. */
+	if (b->held && !b->holders && b->state == BOX_PAUSED)
+		thaw(b, &e);
 }
 
 int life_resume(struct ask *a, const json_t *req, struct err *e)
@@ -390,6 +424,8 @@ static void over(struct box *b)
 		ask_answer(b->stop_asks, state_record(b));
 	while (b->watchers)
 		ask_answer(b->watchers, state_record(b));
+	while (b->holders)
+		ask_answer(b->holders, state_record(b));
 	box_end(b);
 }
 

@@ -28,12 +28,16 @@ void life_quiet(struct box *b);
 /* The ops: 1: the ask is answered or waits; -errno. */
 int life_pause(struct ask *a, const json_t *req, struct err *e);
 int life_resume(struct ask *a, const json_t *req, struct err *e);
+int life_hold(struct ask *a, const json_t *req, struct err *e);
 int life_stop(struct ask *a, const json_t *req, struct err *e);
 int life_watch(struct ask *a, const json_t *req, struct err *e);
 int life_inspect(struct ask *a, const json_t *req, struct err *e);
 
 /* life_end(b, outcome, grace_ms): begin to stop; again is fine. */
 void life_end(struct box *b, const char *outcome, unsigned grace_ms);
+
+/* life_let_go(b): a holder may be gone; after the last one it runs again. */
+void life_let_go(struct box *b);
 
 /* life_outcome(word): the literal of PROTOCOL.md that ${word} is. */
 const char *life_outcome(const char *word);

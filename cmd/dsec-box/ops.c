@@ -417,6 +417,11 @@ static int op_inspect(struct ask *a, json_t *req, struct err *e)
 	return life_inspect(a, req, e);
 }
 
+static int op_hold(struct ask *a, json_t *req, struct err *e)
+{
+	return life_hold(a, req, e);
+}
+
 static int op_watch(struct ask *a, json_t *req, struct err *e)
 {
 	return life_watch(a, req, e);
@@ -443,6 +448,7 @@ static const struct op {
 	{"file", T(file_fields), exec_file},
 	{"pause", T(pause_fields), op_pause},
 	{"resume", NULL, 0, op_resume},
+	{"hold", NULL, 0, op_hold},
 	{"stop", T(stop_fields), op_stop},
 	{"inspect", NULL, 0, op_inspect},
 	{"watch", NULL, 0, op_watch},

@@ -196,6 +196,8 @@ static json_t *save(const struct box *b)
 	if (!j)
 		return NULL;
 	json_object_set_new(j, "left", save_left(b));
+	json_object_set_new(j, "holders", save_asks(b->holders));
+	json_object_set_new(j, "held", json_boolean(b->held));
 	put(j, "since_ms", b->since_ms);
 	put(j, "paused_total", b->paused_total);
 	put(j, "paused_at", b->paused_at);

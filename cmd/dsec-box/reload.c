@@ -360,6 +360,8 @@ int reexec_load(struct box *b, int fd, struct err *e)
 	if (r < 0)
 		return r;
 	load_asks(b, json_object_get(j, "watchers"), &b->watchers);
+	load_asks(b, json_object_get(j, "holders"), &b->holders);
+	b->held = json_flag(j, "held");
 	load_box(b, j); /* making things anew has moved the counters */
 	r = life_again(b, e);
 	if (r == 0)
