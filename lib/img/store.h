@@ -137,6 +137,14 @@ int store_lease(const struct store *s, const char *holder,
 int store_lease_drop(const struct store *s, const char *holder,
 		     const struct digest *digest, struct err *e);
 
+/* store_leases(s, fn, arg, e): each lease, those that ran out too; ends early
+ * with what ${fn} returned if that is not 0. */
+typedef int store_lease_fn(void *arg, const char *holder,
+			   const struct digest *digest, int64_t until_ms,
+			   const char *why, struct err *e);
+int store_leases(const struct store *s, store_lease_fn *fn, void *arg,
+		 struct err *e);
+
 /*
  * store_prune(s, opt, ret, e): two generations.  Mark what tags, leases and
  * ${in_use} lead to; what is not marked now and was a candidate at least
