@@ -28,7 +28,15 @@
 #define FS_HOLE	       UINT32_MAX /* fschunk.block: reads as zeros */
 #define FS_DEVICES_MAX 255
 #define FS_NAME_MAX    255
+#define FS_FILE_MAX    (1ULL << 43) /* bytes of a file, holes included */
 #define FS_OPAQUE      "trusted.overlay.opaque"
+
+/*
+ * What an implied directory has, besides 0755 root:root.  An image tells it by
+ * this time alone, so it is reserved: an entry that has the very same
+ * attributes gets 0 ns.
+ */
+#define FS_IMPLIED_MTIME ((struct timespec){.tv_sec = 0, .tv_nsec = 1})
 
 /* Where ${block} (of FS_BLOCK bytes) of device ${device} (from 1) has them. */
 struct fschunk {
@@ -47,17 +55,19 @@ struct fsnode {
 	uid_t uid;
 	gid_t gid;
 	dev_t rdev; /* makedev() */
-	uint32_t nlink; /* names in the tree; a directory: 2 + directories in it */
+	/* names in the tree; a directory: 2 + directories in it */
+	uint32_t nlink;
 	struct timespec mtime;
-	uint64_t size;	/* of a file or of a link's target */
-	char *link;	/* target of a symbolic link */
-	struct fschunk *chunks; /* of a file: one for each FS_CHUNK bytes begun */
+	uint64_t size; /* of a file or of a link's target */
+	char *link;    /* target of a symbolic link */
+	/* of a file: one for each FS_CHUNK bytes begun */
+	struct fschunk *chunks;
 	struct fsxattr *xattrs; /* by name, byte order */
 	size_t nchunks, nxattrs;
-	bool implied; /* a directory no entry named, made for what is below */
+	bool implied;  /* a directory no entry named, made for what is below */
+	uint32_t num;  /* fstree's and erofs's own */
 	uint64_t mark; /* the user's: inode number, visited.. */
-	/* fstree.c's own */
-	struct fsdir *dir;
+	struct fsdir *dir; /* fstree's own */
 };
 
 struct fsdevice {
@@ -99,18 +109,21 @@ void fstree_trim_devices(struct fstree *t);
  * (mode, ids, rdev, mtime, size, link; no chunks or xattrs, which are set on
  * *${ret} afterwards) at ${path}.  Missing parents are made, implied.  Another
  * node of that name is replaced, what is below included, but a directory over
- * a directory keeps its content and takes the new attributes; attr->implied
- * keeps those that are there.  ${path} is bytes: components "" and "." are
- * skipped, a leading '/' means nothing, ".." never leaves the root; symbolic
- * links on the way (not the last component) are followed inside the root, 40 at
- * most.  "" or "/" is the root.
- * -ELOOP, -ENOTDIR (a file on the way), -ENAMETOOLONG, -EINVAL: the entry
- * cannot be; the tree is as it was.
+ * a directory keeps its content and its xattrs and takes the new attributes;
+ * attr->implied keeps those that are there.  A directory over a whiteout is
+ * opaque, and one on the way becomes an implied opaque directory.  ${path} is
+ * bytes: components "" and "." are skipped, a leading '/' means nothing, ".."
+ * never leaves the root; symbolic links on the way (not the last component) are
+ * followed inside the root, 40 at most.  "" or "/" is the root.
+ * -ELOOP, -ENOTDIR (a file on the way), -ENAMETOOLONG (a name; a link's target
+ * of PATH_MAX), -EFBIG, -EINVAL (type, ids, times, device numbers that cannot
+ * be): the entry cannot be; the tree is as it was.
  */
 int fstree_put(struct fstree *t, const char *path, const struct fsnode *attr,
 	       struct fsnode **ret, struct err *e);
 
-/* fstree_link(t, path, node, e): one more name for ${node}, no directory. */
+/* fstree_link(t, path, node, e): one more name for ${node}, no directory; what
+ * has that name is replaced. */
 int fstree_link(struct fstree *t, const char *path, struct fsnode *node,
 		struct err *e);
 
@@ -126,7 +139,7 @@ void fstree_clear_dir(struct fstree *t, struct fsnode *dir);
 
 /*
  * On nodes of ${t}.  fsnode_set_xattr() replaces one of the same name, value
- * copied; len 0 is a value.  fsnode_set_chunks() copies.  -ENOMEM.
+ * copied; len 0 is a value.  fsnode_add_chunk() appends.  -ENOMEM.
  */
 int fsnode_set_xattr(struct fstree *t, struct fsnode *n, const char *name,
 		     const void *value, size_t len);
@@ -139,8 +152,8 @@ bool fsnode_is_opaque(const struct fsnode *n);
 
 /*
  * What is in a directory, by name in byte order (without "." and "..").
- * fsdir_sort() is called by fsdir_count(): after it, fsdir_at(dir, i) is cheap;
- * both are invalid after a change.
+ * fsdir_count() sorts: after it, fsdir_at(dir, i) is cheap; both are invalid
+ * after a change.
  */
 struct fsdirent {
 	char *name;
@@ -155,7 +168,7 @@ struct fsnode *fsdir_get(struct fsnode *dir, const char *name, size_t len);
  * Every name, parents first, in byte order of names, depth first, without
  * recursion (trees are as deep as a stranger likes).  ${path} has no leading
  * '/'; the root is "".  Each name of a hard link is visited.  Ends early with
- * what ${fn} returned if that is not 0.
+ * what ${fn} returned if that is not 0.  ${fn} adds and removes no names.
  */
 typedef int fstree_fn(void *arg, const char *path, struct fsnode *n,
 		      struct err *e);
@@ -166,9 +179,12 @@ int fstree_walk(struct fstree *t, fstree_fn *fn, void *arg, struct err *e);
  * Lay ${upper} over ${t} as overlay would show both, data by reference (device
  * tables joined).  Whiteouts remove, opaque directories hide, a directory over
  * a directory is joined and takes the upper's attributes unless implied, hard
- * links hold within a layer.  ${final}: nothing lies below ${t}, so whiteouts
- * and opaque marks are dropped; else they stay.  ${upper} is used up (its nodes
- * become ${t}'s) but still has to be freed.
+ * links hold within a layer.  An implied directory over a symbolic link follows
+ * it, inside the root, and is joined there (an explicit one replaces the link).
+ * ${final}: nothing lies below ${t}, so whiteouts and opaque marks are dropped,
+ * ${t}'s own too; else they stay, and a directory over something else is
+ * opaque.  ${upper} is used up (its nodes become ${t}'s) but still has to be
+ * freed.
  */
 int fstree_merge(struct fstree *t, struct fstree *upper, bool final,
 		 struct err *e);
