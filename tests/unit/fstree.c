@@ -7,7 +7,7 @@
 
 #include "base/buf.h"
 #include "img/fstree.h"
-#include "tap.h"
+#include "../tap.h"
 
 static struct fsnode *put(struct fstree *t, const char *path, mode_t mode)
 {
@@ -16,9 +16,11 @@ static struct fsnode *put(struct fstree *t, const char *path, mode_t mode)
 	return fstree_put(t, path, &a, &n, NULL) < 0 ? NULL : n;
 }
 
-static struct fsnode *put_link(struct fstree *t, const char *path, char *to)
+static struct fsnode *put_link(struct fstree *t, const char *path,
+			       const char *to)
 {
-	struct fsnode a = {.mode = S_IFLNK | 0777, .link = to}, *n = NULL;
+	auto_free char *link = strdup(to);
+	struct fsnode a = {.mode = S_IFLNK | 0777, .link = link}, *n = NULL;
 
 	return fstree_put(t, path, &a, &n, NULL) < 0 ? NULL : n;
 }
@@ -135,7 +137,7 @@ static void test_attr(void)
 	ok(!put_link(t, "l", longest), "a target of 4096 bytes");
 	longest[4095] = '\0';
 	ok(put_link(t, "l", longest), "of 4095");
-	ok(!put_link(t, "m", (char[]){""}), "an empty target");
+	ok(!put_link(t, "m", ""), "an empty target");
 	is_int(put_r(t, "x", 0644), -EINVAL, "no type");
 
 	struct fsnode a = {.mode = S_IFDIR | 0755, .mtime = {0, 1}}, *n;
