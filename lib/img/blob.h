@@ -29,16 +29,19 @@ int blob_dict_add(struct blob_dict *d, int idx_fd, const struct digest *root,
 
 /*
  * blob_open(dirfd, dict, t, ret, e):
- * Start a blob as files "data" and "idx" in ${dirfd}.  Chunks that ${dict} (may
- * be NULL) knows are not stored again.  Chunks are numbered in the device table
- * of ${t}.
+ * Start a blob as files "data" and "idx" in ${dirfd}, made with the first chunk
+ * that is stored.  Chunks that ${dict} (may be NULL) knows are not stored
+ * again; it stays the caller's and as it is until blob_free().  Chunks are
+ * numbered in the device table of ${t}: the new blob comes next, then each
+ * other blob in the order of first use.
  */
 struct blob;
+#define auto_blob __attribute__((cleanup(blob_cleanup)))
 int blob_open(int dirfd, struct blob_dict *dict, struct fstree *t,
 	      struct blob **ret, struct err *e);
 
 /* blob_add(b, data, len, ret, e): one chunk, 1..FS_CHUNK bytes; zeros alone are
- * a hole.  */
+ * a hole.  After a failure there is only blob_free(). */
 int blob_add(struct blob *b, const void *data, size_t len, struct fschunk *ret,
 	     struct err *e);
 
@@ -46,10 +49,10 @@ int blob_add(struct blob *b, const void *data, size_t len, struct fschunk *ret,
  * blob_finish(b, t, open_foreign, arg, min_saved, ret, e):
  * Write out and sync.  A foreign blob of which fewer than ${min_saved} bytes
  * were used is not referred to: its chunks are copied, read through
- * ${open_foreign} (an fd of that blob's data, the caller's callee owns
- * nothing), and the tree's chunks changed.  *${ret}: our own blob; blocks 0 when
- * nothing was stored, and then there are no files.  The tree's device table is
- * final afterwards (trimmed).
+ * ${open_foreign} (it returns an fd of that blob's data, closed here; may be
+ * NULL without a dictionary), and the tree's chunks changed.  *${ret}: our own
+ * blob; blocks 0 when the tree names none of it, and then there are no files.
+ * The tree's device table is final afterwards (trimmed).
  */
 typedef int blob_open_fn(void *arg, const struct digest *root, struct err *e);
 int blob_finish(struct blob *b, struct fstree *t, blob_open_fn *open_foreign,
@@ -57,6 +60,15 @@ int blob_finish(struct blob *b, struct fstree *t, blob_open_fn *open_foreign,
 		struct err *e);
 uint64_t blob_stored(const struct blob *b); /* new bytes, padded, so far */
 void blob_free(struct blob *b); /* unfinished: the files are removed */
+static inline void blob_cleanup(struct blob **b)
+{
+	blob_free(*b);
+}
+
+/* blob_check(data_fd, idx_fd, dev, e): the index is what dev->root says, and
+ * the data as long as it says; data is not read.  dev->blocks 0: any. */
+int blob_check(int data_fd, int idx_fd, const struct fsdevice *dev,
+	       struct err *e);
 
 /* blob_verify(data_fd, idx_fd, root, e): index and data are what ${root} says.
  * "image_damaged" with the block that is not. */
