@@ -1,1 +1,1 @@
-dsec-img_LIBS := -larchive -lcrypto
+dsec-img_LIBS := -larchive -lz -lcrypto
