@@ -211,17 +211,23 @@ bool fsnode_looks_implied(const struct fsnode *n)
 static size_t xattr_place(const struct fsnode *n, const char *name,
 			  bool *ret_there)
 {
-	size_t i = 0;
-	int c = 1;
+	size_t lo = 0, hi = n->nxattrs;
 
-	while (i < n->nxattrs) {
-		c = strcmp(n->xattrs[i].name, name);
-		if (c >= 0)
-			break;
-		i++;
+	*ret_there = false;
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+		int c = strcmp(n->xattrs[mid].name, name);
+
+		if (c == 0) {
+			*ret_there = true;
+			return mid;
+		}
+		if (c < 0)
+			lo = mid + 1;
+		else
+			hi = mid;
 	}
-	*ret_there = c == 0;
-	return i;
+	return lo;
 }
 
 /* An array grows at each power of two, so it needs no capacity. */

@@ -170,7 +170,7 @@ static int fail(struct err *e, int r, const char *path)
 
 /* --- entering ----------------------------------------------------------- */
 
-static int check_attr(const struct fsnode *a)
+int fsnode_check(const struct fsnode *a)
 {
 	size_t len;
 
@@ -273,7 +273,7 @@ int fstree_put(struct fstree *t, const char *path, const struct fsnode *attr,
 {
 	auto_way struct fs_way w = {0};
 	struct fsnode *n;
-	int r = check_attr(attr);
+	int r = fsnode_check(attr);
 
 	if (r == 0)
 		r = way_make(&w, t, path);
