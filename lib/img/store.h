@@ -26,10 +26,17 @@
  *                                     a manifest or a blob, for ever or so long
  *   inbox/<node>/..                   what runners packed, for a builder
  *   prune.json                        candidates of the last mark
- *   tmp/<host>.<pid>.<random>/        one a builder
+ *   tmp/<host>.<pid>.<random>/        one a builder; use.<digest> in it keeps
+ *                                     what it is about to name
+ *   tmp/prune/                        what a prune is just taking away
  *
  * Builders own it and write; runners (any other uid, and on a node everybody
  * who only launches) read.  A store is 0755/0644: images hold no secrets.
+ * What only the builder may do fails for others: -EPERM, code "permission",
+ * with who owns the store.
+ *
+ * Programs that only read and tag need no libcrypto: what does is in
+ * store_build.c, store_tree.c and store_verify.c.
  */
 struct store {
 	char path[PATH_MAX];
@@ -42,7 +49,8 @@ void store_close(struct store *s);
 
 /*
  * store_open(path, ret, e): the store at ${path}; -ENOENT, code
- * "image_unknown", where there is none.  store_create(): made if need be.
+ * "image_unknown", where there is none.  store_create(): made if need be; one
+ * that is there may be another user's.
  */
 int store_open(const char *path, struct store *ret, struct err *e);
 int store_create(const char *path, struct store *ret, struct err *e);
@@ -68,10 +76,13 @@ int store_layer(const struct store *s, const struct digest *digest,
 int store_tree(const struct store *s, const struct layer *layer,
 	       struct fstree **ret, struct err *e);
 
-/* store_open_blob(arg = struct store *, root, e): a blob_open_fn for .data. */
+/* store_open_blob(arg = struct store *, root, e): a blob_open_fn for .data.
+ * store_open_idx(): its index.  store_open_meta(): a layer's metadata. */
 int store_open_blob(void *arg, const struct digest *root, struct err *e);
 int store_open_idx(const struct store *s, const struct digest *root,
 		   struct err *e);
+int store_open_meta(const struct store *s, const struct digest *meta,
+		    struct err *e);
 
 /* Paths for mount calls, into buf[PATH_MAX]. */
 int store_meta_path(const struct store *s, const struct digest *meta, char *buf,
@@ -79,7 +90,11 @@ int store_meta_path(const struct store *s, const struct digest *meta, char *buf,
 int store_blob_path(const struct store *s, const struct digest *root, char *buf,
 		    struct err *e);
 
-/* store_tags(s, fn, arg, e), store_manifests(..): each of them. */
+/*
+ * store_tags(s, fn, arg, e), store_manifests(..): each of them, sorted; what
+ * comes or goes meanwhile may be missed.  Ends early with what ${fn} returned
+ * if that is not 0.
+ */
 typedef int store_tag_fn(void *arg, const struct img_name *name,
 			 const struct digest *digest, int64_t made_ms,
 			 struct err *e);
@@ -90,16 +105,41 @@ typedef int store_digest_fn(void *arg, const struct digest *digest,
 int store_manifests(const struct store *s, store_digest_fn *fn, void *arg,
 		    struct err *e);
 
+/* store_dependants(s, digest, fn, arg, e): manifests that need ${digest}: an
+ * environment it is a layer of, a layer it is a parent of. */
+int store_dependants(const struct store *s, const struct digest *digest,
+		     store_digest_fn *fn, void *arg, struct err *e);
+
 /* --- building --------------------------------------------------------- */
 
-/* store_tmp(s, ret_fd, name, e): a directory of this builder's own under tmp/;
- * its name into name[64].  store_tmp_done() removes it with what is left. */
+/*
+ * store_tmp(s, ret_fd, name, e): a directory of this builder's own under tmp/;
+ * its name into name[STORE_TMP_NAME].  store_tmp_done() removes it with what is
+ * left, after the tag: until then all that was put through it or held is kept.
+ */
+#define STORE_TMP_NAME 64
 int store_tmp(const struct store *s, int *ret_fd, char *name, struct err *e);
 void store_tmp_done(const struct store *s, int *fd, const char *name);
 
+/*
+ * store_hold(s, tmpfd, digest, e): keep ${digest} (a manifest with all it
+ * names, or a blob) from a prune as long as ${tmpfd} is there.  It is held from
+ * the return on: look whether it is there after that, not before.
+ */
+int store_hold(const struct store *s, int tmpfd, const struct digest *digest,
+	       struct err *e);
+
+/*
+ * store_dict(s, tmpfd, layer, dict, e): hold the layer of that digest and enter
+ * its blobs into ${dict}.  Of an environment: all its layers.
+ */
+struct blob_dict;
+int store_dict(const struct store *s, int tmpfd, const struct digest *layer,
+	       struct blob_dict *dict, struct err *e);
+
 /* store_put_blob(s, tmpfd, dev, e): publish "data" and "idx" of ${tmpfd}. */
-int store_put_blob(const struct store *s, int tmpfd,
-		   const struct fsdevice *dev, struct err *e);
+int store_put_blob(const struct store *s, int tmpfd, const struct fsdevice *dev,
+		   struct err *e);
 
 /*
  * store_put_layer(s, tmpfd, tree, layer, ret_digest, e):
@@ -112,14 +152,18 @@ int store_put_layer(const struct store *s, int tmpfd, struct fstree *tree,
 int store_put_env(const struct store *s, int tmpfd, const struct env *env,
 		  struct digest *ret_digest, struct err *e);
 
-/* store_tag(s, name, digest, e), store_untag(): atomic. */
+/* store_tag(s, name, digest, e), store_untag(): atomic; "image_unknown" where
+ * there is no such manifest, no such tag. */
 int store_tag(const struct store *s, const struct img_name *name,
 	      const struct digest *digest, struct err *e);
 int store_untag(const struct store *s, const struct img_name *name,
 		struct err *e);
 
-/* store_source_get(s, key, ret, e): 1 what ${key} became, still there; 0 not
- * known.  store_source_put(). */
+/*
+ * store_source_get(s, key, ret, e): 1 what ${key} became, still there; 0 not
+ * known.  It is kept as long as others need its blobs: store_hold() it before
+ * use.  store_source_put().
+ */
 int store_source_get(const struct store *s, const struct digest *key,
 		     struct digest *ret, struct err *e);
 int store_source_put(const struct store *s, const struct digest *key,
@@ -129,7 +173,9 @@ int store_source_put(const struct store *s, const struct digest *key,
 
 /*
  * A lease keeps ${digest} (of a manifest, or of a blob used from a dictionary)
- * from being pruned: ${ttl_s} seconds, or 0 until it is dropped.
+ * from being pruned: ${ttl_s} seconds, or 0 until it is dropped.  Taken again
+ * it is renewed.  ${holder} is a node's or a builder's name: letters, digits,
+ * "._-", the first no ".".  Dropping what is not there is fine.
  */
 int store_lease(const struct store *s, const char *holder,
 		const struct digest *digest, unsigned ttl_s, const char *why,
@@ -138,7 +184,7 @@ int store_lease_drop(const struct store *s, const char *holder,
 		     const struct digest *digest, struct err *e);
 
 /* store_leases(s, fn, arg, e): each lease, those that ran out too; ends early
- * with what ${fn} returned if that is not 0. */
+ * with what ${fn} returned if that is not 0.  until_ms is since 1970. */
 typedef int store_lease_fn(void *arg, const char *holder,
 			   const struct digest *digest, int64_t until_ms,
 			   const char *why, struct err *e);
@@ -149,7 +195,11 @@ int store_leases(const struct store *s, store_lease_fn *fn, void *arg,
  * store_prune(s, opt, ret, e): two generations.  Mark what tags, leases and
  * ${in_use} lead to; what is not marked now and was a candidate at least
  * ${grace_s} ago goes, the rest of the unmarked become candidates.  Manifests
- * go before what they name.  Directories of tmp/ older than a day go too.
+ * go before what they name.  Directories of tmp/ whose builder is dead or that
+ * are older than a day go too.  What goes is first moved to tmp/prune/; what
+ * turns out to be needed by then comes back, as all does after a prune that was
+ * killed.  A manifest that cannot be read, or a tag, ends it: what that names
+ * is not known.  -EBUSY, "busy": another prune is at it.
  */
 struct prune_result {
 	unsigned manifests, metas, blobs, candidates;
@@ -168,8 +218,9 @@ int store_prune(const struct store *s, const struct prune_opt *opt,
 		struct prune_result *ret, struct err *e);
 
 /*
- * store_verify(s, layer_digest, data, e): manifest, metadata and, with ${data},
- * every byte of its blobs are what their digests say.
+ * store_verify(s, digest, data, e): manifest, metadata and the indexes of its
+ * blobs and, with ${data}, every byte of them are what their digests say.  Of
+ * an environment: each layer.
  */
 int store_verify(const struct store *s, const struct digest *digest, bool data,
 		 struct err *e);
