@@ -121,10 +121,11 @@ $(B)/helpers/%: tests/sys/%.c
 	$(CC) -D_GNU_SOURCE -std=gnu17 -O2 -Wall -Wextra -static -o $@ $<
 
 BENCH := $(patsubst tests/bench/%.c,$(B)/bench/%,$(wildcard tests/bench/*.c))
-$(B)/bench/%: tests/bench/%.c
+$(B)/bench/%: tests/bench/%.c $(B)/libdsec.a
 	@mkdir -p $(@D)
-	$(CC) -D_GNU_SOURCE -std=gnu17 -O2 -Wall -Wextra $(WERROR) \
-		$(if $(STATIC_OK),-static) -o $@ $< -lseccomp
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) \
+		$(if $(STATIC_OK),-static,-pie) -o $@ $< $(B)/libdsec.a \
+		-lseccomp $(LIBS)
 
 tests: all $(UNIT) $(HELPERS) $(BENCH) $(FUZZ)
 

@@ -29,7 +29,18 @@ int proc_wait_pidfd(int pidfd, int timeout_ms)
 	return r < 0 ? -errno : r;
 }
 
-static int spawn(const char *const *argv, int in, int out, pid_t *ret_pid)
+static void set_fd(posix_spawn_file_actions_t *fa, int fd, int at)
+{
+	if (fd == STDERR_FILENO && at == fd)
+		return; /* ours, open or not */
+	if (fd >= 0)
+		posix_spawn_file_actions_adddup2(fa, fd, at);
+	else
+		posix_spawn_file_actions_addopen(fa, at, "/dev/null",
+						 at ? O_WRONLY : O_RDONLY, 0);
+}
+
+static int spawn(const char *const *argv, const int *fds, pid_t *ret_pid)
 {
 	posix_spawn_file_actions_t fa;
 	posix_spawnattr_t at;
@@ -44,16 +55,8 @@ static int spawn(const char *const *argv, int in, int out, pid_t *ret_pid)
 	posix_spawnattr_setsigdefault(&at, &all);
 	posix_spawnattr_setflags(&at, POSIX_SPAWN_SETSIGMASK |
 					      POSIX_SPAWN_SETSIGDEF);
-	if (in >= 0)
-		posix_spawn_file_actions_adddup2(&fa, in, 0);
-	else
-		posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY,
-						 0);
-	if (out >= 0)
-		posix_spawn_file_actions_adddup2(&fa, out, 1);
-	else
-		posix_spawn_file_actions_addopen(&fa, 1, "/dev/null", O_WRONLY,
-						 0);
+	for (int i = 0; i < 3; i++)
+		set_fd(&fa, fds[i], i);
 	r = posix_spawnp(ret_pid, argv[0], &fa, &at,
 			 (char *const *)(uintptr_t)argv, environ);
 	posix_spawnattr_destroy(&at);
@@ -64,11 +67,19 @@ static int spawn(const char *const *argv, int in, int out, pid_t *ret_pid)
 int proc_run(const char *const *argv, int stdin_fd, int stdout_fd,
 	     unsigned timeout_ms, struct err *e)
 {
+	const int fds[] = {stdin_fd, stdout_fd, STDERR_FILENO};
+
+	return proc_run_fds(argv, fds, timeout_ms, e);
+}
+
+int proc_run_fds(const char *const *argv, const int *fds, unsigned timeout_ms,
+		 struct err *e)
+{
 	auto_close int pidfd = -1;
 	int r, status, ended;
 	pid_t pid;
 
-	r = spawn(argv, stdin_fd, stdout_fd, &pid);
+	r = spawn(argv, fds, &pid);
 	if (r < 0)
 		return err_sys(e, -r, "run %s", argv[0]);
 	pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
@@ -124,6 +135,23 @@ int proc_libexec(const char *name, char *path, size_t size, struct err *e)
 				       : "../libexec/dsec/",
 			       name);
 	}
+	if (len < 0 || (size_t)len >= size)
+		return err_sys(e, ENAMETOOLONG, "path of %s", name);
+	return 0;
+}
+
+int proc_program(const char *name, char *path, size_t size, struct err *e)
+{
+	const char *own, *slash;
+	int len, r;
+
+	r = own_dir(&own, e);
+	if (r < 0)
+		return r;
+	slash = strrchr(own, '/');
+	len = snprintf(path, size, "%s/%s%s", own,
+		       slash && !strcmp(slash, "/dsec") ? "../../bin/" : "",
+		       name);
 	if (len < 0 || (size_t)len >= size)
 		return err_sys(e, ENAMETOOLONG, "path of %s", name);
 	return 0;

@@ -17,6 +17,13 @@
 int proc_run(const char *const *argv, int stdin_fd, int stdout_fd,
 	     unsigned timeout_ms, struct err *e);
 
+/*
+ * proc_run_fds(argv, fds, timeout_ms, e): the same with fds[0] to fds[2]; -1
+ * means /dev/null, for stderr too.
+ */
+int proc_run_fds(const char *const *argv, const int *fds, unsigned timeout_ms,
+		 struct err *e);
+
 /* proc_wait_pidfd(pidfd, timeout_ms): 1 it ended, 0 not yet, or -errno. */
 int proc_wait_pidfd(int pidfd, int timeout_ms);
 
@@ -26,5 +33,9 @@ int proc_wait_pidfd(int pidfd, int timeout_ms);
  * ../libexec/dsec/NAME beside the running program's own directory.
  */
 int proc_libexec(const char *name, char *path, size_t size, struct err *e);
+
+/* proc_program(name, path, size, e): the absolute path of a program for people,
+ * beside the running one (of an internal one: in ../../bin). */
+int proc_program(const char *name, char *path, size_t size, struct err *e);
 
 #endif

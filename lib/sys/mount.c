@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/mount.h>
 #include <linux/openat2.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "sys/mount.h"
@@ -79,6 +82,15 @@ int mount_copy_put(const struct mount_copy *m, int fd)
 		       : 0;
 }
 
+int mount_is_erofs(int fd)
+{
+	struct statfs st;
+
+	if (fstatfs(fd, &st) < 0)
+		return -errno;
+	return (uint32_t)st.f_type == MOUNT_EROFS_MAGIC ? 0 : -ESTALE;
+}
+
 int mount_idmapped(const struct mount_copy *m)
 {
 	int fd, r;
@@ -95,8 +107,7 @@ static int open_path(int root, const char *path, uint64_t resolve)
 {
 	struct open_how how = {
 		.flags = O_PATH | O_CLOEXEC,
-		.resolve = resolve | RESOLVE_NO_SYMLINKS |
-			   RESOLVE_NO_MAGICLINKS,
+		.resolve = resolve | RESOLVE_NO_MAGICLINKS,
 	};
 	int fd = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
 
@@ -105,12 +116,87 @@ static int open_path(int root, const char *path, uint64_t resolve)
 
 int mount_source(const char *path)
 {
-	return open_path(AT_FDCWD, path, 0);
+	return open_path(AT_FDCWD, path, RESOLVE_NO_SYMLINKS);
 }
 
 int mount_target(int root, const char *path)
 {
-	return open_path(root, path, RESOLVE_BENEATH);
+	return open_path(root, path, RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH);
+}
+
+/* The first ${n} bytes of ${path}. */
+static int open_prefix(int root, const char *path, size_t n, uint64_t resolve)
+{
+	char prefix[PATH_MAX];
+
+	if (n >= sizeof(prefix))
+		return -ENAMETOOLONG;
+	memcpy(prefix, path, n);
+	prefix[n] = '\0';
+	return open_path(root, n ? prefix : ".", resolve);
+}
+
+static int make_part(int root, const char *path, size_t at, size_t len,
+		     uint64_t resolve)
+{
+	char name[NAME_MAX + 1];
+	int parent, r = 0;
+
+	if (len >= sizeof(name))
+		return -ENAMETOOLONG;
+	memcpy(name, path + at, len);
+	name[len] = '\0';
+	parent = open_prefix(root, path, at, resolve);
+	if (parent < 0)
+		return parent;
+	if (mkdirat(parent, name, 0755) < 0)
+		r = -errno;
+	close(parent);
+	return r;
+}
+
+/* 1 the last was made, 0 it was there, or -errno. */
+static int make_parts(int root, const char *path, uint64_t resolve)
+{
+	mode_t mask = umask(022);
+	size_t at = 0, len;
+	int r = -EEXIST;
+
+	while (r == 0 || r == -EEXIST) {
+		at += strspn(path + at, "/");
+		len = strcspn(path + at, "/");
+		if (len == 0)
+			break;
+		r = make_part(root, path, at, len, resolve);
+		at += len;
+	}
+	umask(mask);
+	return r == 0 ? 1 : r == -EEXIST ? 0 : r;
+}
+
+int mount_target_made(int root, const char *path)
+{
+	uint64_t resolve = RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH;
+	int fd, r;
+
+	fd = open_path(root, path, resolve);
+	if (fd != -ENOENT)
+		return fd;
+	r = make_parts(root, path, resolve);
+	return r < 0 ? r : open_path(root, path, resolve);
+}
+
+int mount_make_dir(int root, const char *path)
+{
+	int fd;
+
+	fd = open_path(root, path, RESOLVE_IN_ROOT);
+	if (fd == -ENOENT)
+		return make_parts(root, path, RESOLVE_IN_ROOT);
+	if (fd < 0)
+		return fd;
+	close(fd);
+	return 0;
 }
 
 const char *mount_on_fd(char *buf, int fd)

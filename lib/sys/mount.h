@@ -41,6 +41,11 @@ int mount_idmapped(const struct mount_copy *m);
 int mount_copy_take(const struct mount_copy *m);
 int mount_copy_put(const struct mount_copy *m, int fd);
 
+#define MOUNT_EROFS_MAGIC 0xE0F5E1E2U
+
+/* mount_is_erofs(fd): 0, or -ESTALE: it is of another file system. */
+int mount_is_erofs(int fd);
+
 /*
  * mount_source(path): an O_PATH descriptor of the absolute ${path}, which leads
  * through no link: who may write to a directory on the way cannot put another
@@ -54,6 +59,16 @@ int mount_source(const char *path);
  * mount to land on: an image cannot point it elsewhere.
  */
 int mount_target(int root, const char *path);
+
+/*
+ * mount_target_made(root, path): the same, and what is not there of ${path} is
+ * made: directories, 0755, never through a link.
+ */
+int mount_target_made(int root, const char *path);
+
+/* mount_make_dir(root, path): make the directory ${path} and its parents, links
+ * followed as if ${root} were the root.  1 made, 0 there already. */
+int mount_make_dir(int root, const char *path);
 
 /* mount_on_fd(buf, fd): "/proc/self/fd/N" into buf[32], for mount(2). */
 const char *mount_on_fd(char *buf, int fd);

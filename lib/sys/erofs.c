@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/mount.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "sys/erofs.h"
+#include "sys/loop.h"
+
+/* A value of fsconfig() has 255 bytes, so files have short names while they
+ * are held open. */
+#define NAME_MAX_ 32
+
+/* The files of an image, or the loop devices over them. */
+struct parts {
+	size_t n;
+	int *fds;
+	char (*names)[NAME_MAX_];
+};
+
+static void parts_done(struct parts *p)
+{
+	for (size_t i = 0; i < p->n; i++)
+		if (p->fds[i] >= 0)
+			fd_close(p->fds[i]);
+	free(p->fds);
+	free(p->names);
+	*p = (struct parts){0};
+}
+
+static int open_part(struct parts *p, size_t i, const char *path, bool loop,
+		     struct err *e)
+{
+	auto_close int fd = -1;
+
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return err_sys(e, errno, "open '%s'", path);
+	if (loop) {
+		p->fds[i] = loop_attach(fd, p->names[i], NULL, e);
+		return p->fds[i] < 0 ? p->fds[i] : 0;
+	}
+	snprintf(p->names[i], NAME_MAX_, "/proc/self/fd/%d", fd);
+	p->fds[i] = steal_fd(&fd);
+	return 0;
+}
+
+static int parts_open(struct parts *p, const struct erofs_want *w,
+		      struct err *e)
+{
+	int r;
+
+	*p = (struct parts){.n = w->ndevices + 1};
+	p->fds = malloc(p->n * sizeof(*p->fds));
+	p->names = calloc(p->n, sizeof(*p->names));
+	if (!p->fds || !p->names) {
+		p->n = 0;
+		r = err_sys(e, ENOMEM, "mount");
+		goto err;
+	}
+	for (size_t i = 0; i < p->n; i++)
+		p->fds[i] = -1;
+	r = open_part(p, 0, w->meta, w->loop, e);
+	for (size_t i = 0; r == 0 && i < w->ndevices; i++)
+		r = open_part(p, i + 1, w->devices[i], w->loop, e);
+	if (r == 0)
+		return 0;
+err:
+	parts_done(p);
+	return r;
+}
+
+static int config(int fs, unsigned cmd, const char *key, const char *value)
+{
+	return syscall(SYS_fsconfig, fs, cmd, key, value, 0) < 0 ? -errno : 0;
+}
+
+/* The kernel's own words on why not, into ${text}. */
+static void complaint(int fs, char *text, size_t size)
+{
+	ssize_t n = read(fs, text, size - 1);
+
+	text[n > 0 ? n : 0] = '\0';
+	text[strcspn(text, "\n")] = '\0';
+}
+
+/* A mount that stands nowhere yet: a descriptor. */
+static int make_mount(const struct parts *p, bool direct, struct err *e)
+{
+	auto_close int fs = -1;
+	char why[256];
+	int fd, r;
+
+	fs = (int)syscall(SYS_fsopen, "erofs", FSOPEN_CLOEXEC);
+	if (fs < 0)
+		return err_sys(e, errno, "EROFS");
+	r = config(fs, FSCONFIG_SET_STRING, "source", p->names[0]);
+	for (size_t i = 1; r == 0 && i < p->n; i++)
+		r = config(fs, FSCONFIG_SET_STRING, "device", p->names[i]);
+	if (r == 0 && direct)
+		r = config(fs, FSCONFIG_SET_FLAG, "directio", NULL);
+	if (r == 0)
+		r = config(fs, FSCONFIG_SET_FLAG, "ro", NULL);
+	if (r == 0)
+		r = config(fs, FSCONFIG_CMD_CREATE, NULL, NULL);
+	if (r < 0) {
+		complaint(fs, why, sizeof(why));
+		return err_sys(e, -r, "mount EROFS%s%s", *why ? ": " : "", why);
+	}
+	fd = (int)syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC,
+			  MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID |
+				  MOUNT_ATTR_NODEV);
+	return fd < 0 ? err_sys(e, errno, "mount EROFS") : fd;
+}
+
+int erofs_mount(const struct erofs_want *w, const char *target, struct err *e)
+{
+	auto_close int fd = -1;
+	struct parts p;
+	int r;
+
+	r = parts_open(&p, w, e);
+	if (r < 0)
+		return r;
+	fd = make_mount(&p, !w->loop, e);
+	/* Older kernels do not know the option, some files cannot do it. */
+	if (fd == -EINVAL && !w->loop)
+		fd = make_mount(&p, false, e);
+	r = fd < 0 ? fd : 0;
+	if (r == 0 && syscall(SYS_move_mount, fd, "", AT_FDCWD, target,
+			      MOVE_MOUNT_F_EMPTY_PATH) < 0)
+		r = err_sys(e, errno, "mount on '%s'", target);
+	parts_done(&p);
+	return r;
+}
