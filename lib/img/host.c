@@ -57,15 +57,16 @@ static const struct {
 	 "root:x:0:\ndaemon:x:1:\nbin:x:2:\nsys:x:3:\nadm:x:4:\ntty:x:5:\n"
 	 "www-data:x:33:\nstaff:x:50:\nusers:x:100:\nuser:x:1000:\n"
 	 "nogroup:x:65534:\n"},
+	{"etc/nsswitch.conf",
+	 "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\n"
+	 "networks: files\nprotocols: files\nservices: files\n"},
+	{"etc/shells", "/bin/sh\n/bin/bash\n"},
+}, names[] = {
 	{"etc/hosts",
 	 "127.0.0.1 localhost\n::1 localhost ip6-localhost\n"
 	 "127.0.1.1 sandbox\n"},
 	{"etc/hostname", "sandbox\n"},
 	{"etc/resolv.conf", "# nothing is reachable from here\n"},
-	{"etc/nsswitch.conf",
-	 "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\n"
-	 "networks: files\nprotocols: files\nservices: files\n"},
-	{"etc/shells", "/bin/sh\n/bin/bash\n"},
 };
 /* clang-format on */
 
@@ -107,6 +108,15 @@ static int put_file(int root, const char *path, const char *text, struct err *e)
 	return fd_write_all(fd, text, strlen(text), e);
 }
 
+static int put_names(int root, struct err *e)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < array_len(names); i++)
+		r = put_file(root, names[i].path, names[i].text, e);
+	return r;
+}
+
 static int put_own(int root, struct err *e)
 {
 	int r = 0;
@@ -119,6 +129,8 @@ static int put_own(int root, struct err *e)
 			return err_sys(e, errno, "make %s", dirs[i].path);
 	for (size_t i = 0; r == 0 && i < array_len(files); i++)
 		r = put_file(root, files[i].path, files[i].text, e);
+	if (r == 0)
+		r = put_names(root, e);
 	if (r == 0)
 		r = put_links(root, e);
 	if (r == 0 && symlinkat("/proc/self/mounts", root, "etc/mtab") < 0)
@@ -151,8 +163,27 @@ static int copy_etc(const char *dir, struct err *e)
 	return 0;
 }
 
-/* Make the root as ${img}/.new; the lock on ${img} is held. */
-static int build(const char *img, int imgfd, const char *final, struct err *e)
+static int fill_host(int root, const char *dir, struct err *e)
+{
+	int r = put_own(root, e);
+
+	return r < 0 ? r : copy_etc(dir, e);
+}
+
+static int fill_etc(int root, const char *dir, struct err *e)
+{
+	(void)dir;
+	if (mkdirat(root, "etc", 0755) < 0 ||
+	    fchmodat(root, "etc", 0755, 0) < 0)
+		return err_sys(e, errno, "make etc");
+	return put_names(root, e);
+}
+
+typedef int fill_fn(int root, const char *dir, struct err *e);
+
+/* Make it as ${img}/.new; the lock on ${img} is held. */
+static int build(const char *img, int imgfd, const char *final, fill_fn *fill,
+		 struct err *e)
 {
 	auto_close int root = -1;
 	char tmp[PATH_MAX];
@@ -169,9 +200,7 @@ static int build(const char *img, int imgfd, const char *final, struct err *e)
 	root = open(tmp, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (root < 0)
 		return err_sys(e, errno, "open '%s'", tmp);
-	r = put_own(root, e);
-	if (r == 0)
-		r = copy_etc(tmp, e);
+	r = fill(root, tmp, e);
 	if (r == 0 && syncfs(root) < 0)
 		r = err_sys(e, errno, "sync '%s'", tmp);
 	if (r == 0 && rename(tmp, final) < 0)
@@ -191,19 +220,18 @@ static unsigned long long stamp(const char *path)
 	       (unsigned long long)st.st_mtim.tv_nsec / 1000;
 }
 
-int host_root(const char *lib, char *path, size_t size, struct err *e)
+/* ${path} (in ${lib}/img) unless it is there. */
+static int make_once(const char *lib, const char *path, fill_fn *fill,
+		     struct err *e)
 {
 	auto_close int img = -1;
 	char dir[PATH_MAX];
 	int r;
 
-	if (snprintf(dir, sizeof(dir), "%s/img", lib) >= (int)sizeof(dir) ||
-	    snprintf(path, size, "%s/host-%llx-%llx", dir,
-		     stamp("/etc/ld.so.cache"),
-		     stamp("/etc/alternatives")) >= (int)size)
-		return err_sys(e, ENAMETOOLONG, "%s", lib);
 	if (access(path, F_OK) == 0)
 		return 0;
+	if (snprintf(dir, sizeof(dir), "%s/img", lib) >= (int)sizeof(dir))
+		return err_sys(e, ENAMETOOLONG, "%s", lib);
 	r = fd_mkdir_p(dir, 0755, e);
 	if (r < 0)
 		return r;
@@ -214,5 +242,21 @@ int host_root(const char *lib, char *path, size_t size, struct err *e)
 		return err_sys(e, errno, "lock '%s'", dir);
 	if (access(path, F_OK) == 0)
 		return 0;
-	return build(dir, img, path, e);
+	return build(dir, img, path, fill, e);
+}
+
+int host_root(const char *lib, char *path, size_t size, struct err *e)
+{
+	if (snprintf(path, size, "%s/img/host-%llx-%llx", lib,
+		     stamp("/etc/ld.so.cache"),
+		     stamp("/etc/alternatives")) >= (int)size)
+		return err_sys(e, ENAMETOOLONG, "%s", lib);
+	return make_once(lib, path, fill_host, e);
+}
+
+int host_etc(const char *lib, char *path, size_t size, struct err *e)
+{
+	if (snprintf(path, size, "%s/img/etc-1", lib) >= (int)size)
+		return err_sys(e, ENAMETOOLONG, "%s", lib);
+	return make_once(lib, path, fill_etc, e);
 }

@@ -14,4 +14,12 @@
  */
 int host_root(const char *lib, char *path, size_t size, struct err *e);
 
+/*
+ * host_etc(lib, path, size, e):
+ * The directory that lies on top of every image of the store, made the same
+ * way: etc/hosts, etc/hostname and etc/resolv.conf, which are the platform's to
+ * say.  An image's own, files or links, are covered and never written.
+ */
+int host_etc(const char *lib, char *path, size_t size, struct err *e);
+
 #endif

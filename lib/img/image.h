@@ -49,10 +49,12 @@ struct image_where {
 };
 
 struct image_layer {
-	struct digest digest; /* of its manifest; of one that is mounted only */
-	char *path;	      /* owned: where overlay finds it */
-	bool mounted;	      /* a mount of its own, ids to be mapped */
 	bool stored;	      /* of the store; else a directory of ours */
+	struct digest digest; /* of its manifest, where it is stored */
+	/* Owned: where overlay finds it; of one of the store image_missing()
+	 * sets it. */
+	char *path;
+	bool mounted; /* a mount of its own, ids to be mapped */
 };
 
 /* What a name stood for when it was looked up. */
@@ -84,7 +86,7 @@ struct image {
  * Resolve ${name} and, on top of it in their order, the names in ${layers} (an
  * array of strings, or NULL): each is "host" (${name} alone), a name or digest
  * of the store, of a layer or of an environment.  Prepares what is prepared
- * once per node, but mounts nothing: see layer_ready().  A layer that comes
+ * once per node, but mounts nothing: see image_missing().  A layer that comes
  * twice counts where it comes last.  "image_unknown", "bad_value",
  * "image_damaged".
  */
@@ -95,6 +97,14 @@ void image_done(struct image *img);
 /* image_fresh(img): every name still is the file it was when image_open()
  * looked: one stat each. */
 bool image_fresh(const struct image *img);
+
+/*
+ * image_missing(img, where, ret, e):
+ * Look where the layers of the store are on this node; *${ret}: the first that
+ * is nowhere, NULL: all are there.  One statfs each where they are mounted.
+ */
+int image_missing(struct image *img, const struct image_where *where,
+		  const struct digest **ret, struct err *e);
 
 /* image_command(img, ret, e): entrypoint and cmd in one new array; NULL where
  * the image says neither. */

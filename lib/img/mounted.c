@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,10 +11,7 @@
 #include "base/cleanup.h"
 #include "img/mount.h"
 #include "img/mount_priv.h"
-
-#ifndef EROFS_SUPER_MAGIC_V1
-#define EROFS_SUPER_MAGIC_V1 0xE0F5E1E2
-#endif
+#include "sys/mount.h"
 
 static int path_of(const char *top, const char *sub, const struct digest *d,
 		   char *buf, struct err *e)
@@ -45,7 +41,7 @@ static bool is_mounted(const char *path)
 	struct statfs st;
 
 	return statfs(path, &st) == 0 &&
-	       (unsigned long)st.f_type == EROFS_SUPER_MAGIC_V1;
+	       (uint32_t)st.f_type == MOUNT_EROFS_MAGIC;
 }
 
 enum image_way layer_ready(const struct layer_node *n, const struct digest *d,

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "img/mount_priv.h"
+#include "img/sha256.h"
+#include "img/unpack.h"
+#include "sys/erofs.h"
+
+/* A layer that is being mounted. */
+struct job {
+	const struct layer_node *n;
+	const struct store *s;
+	const struct digest *d;
+	struct layer layer;
+	struct fstree *tree;
+};
+
+/* --- checks -------------------------------------------------------------- */
+
+/* What overlay would follow to other places than the layer says. */
+static int check_node(void *arg, const char *path, struct fsnode *n,
+		      struct err *e)
+{
+	static const char *const never[] = {"trusted.overlay.redirect",
+					    "trusted.overlay.metacopy"};
+
+	(void)arg;
+	for (size_t i = 0; n->nxattrs > 0 && i < array_len(never); i++)
+		if (fsnode_xattr(n, never[i]))
+			return err_set(e, -EBADMSG, "image_damaged",
+				       "'%s' has the attribute '%s', which no "
+				       "layer may have",
+				       path, never[i]);
+	return 0;
+}
+
+/* The kernel takes metadata at its word: nothing is mounted that we have not
+ * read ourselves. */
+static int check(struct job *j, struct err *e)
+{
+	int r;
+
+	r = store_layer(j->s, j->d, &j->layer, e);
+	if (r == 0)
+		r = store_tree(j->s, &j->layer, &j->tree, e);
+	return r < 0 ? r : fstree_walk(j->tree, check_node, NULL, e);
+}
+
+/* --- metadata of our own ------------------------------------------------- */
+
+static int copy_fd(int from, int to, struct err *e)
+{
+	auto_free char *text = malloc(BLOB_PIECE);
+	ssize_t n;
+	int r = 0;
+
+	if (!text)
+		return err_sys(e, ENOMEM, "copy");
+	while (r == 0 && (n = read(from, text, BLOB_PIECE)) != 0) {
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return err_sys(e, errno, "read metadata");
+		r = fd_write_all(to, text, (size_t)n, e);
+	}
+	return r;
+}
+
+/*
+ * A store that others write may change what was checked before it is mounted:
+ * of its metadata we keep a copy, and that is what was checked if it has the
+ * same digest.
+ */
+static int own_meta(const struct job *j, const char *theirs, char *path,
+		    struct err *e)
+{
+	char dir[PATH_MAX], tmp[PATH_MAX + 8], hex[DIGEST_HEX + 1];
+	auto_close int from = -1, to = -1;
+	struct digest is;
+	int r;
+
+	if (snprintf(dir, sizeof(dir), "%s/" LAYER_METAS, j->n->lib) >=
+		    PATH_MAX ||
+	    snprintf(path, PATH_MAX, "%s/%s", dir, digest_hex(j->d, hex)) >=
+		    PATH_MAX)
+		return err_sys(e, ENAMETOOLONG, "%s", j->n->lib);
+	snprintf(tmp, sizeof(tmp), "%s.tmp", path);
+	r = fd_mkdir_p(dir, 0700, e);
+	if (r < 0)
+		return r;
+	from = open(theirs, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (from < 0)
+		return err_sys(e, errno, "open '%s'", theirs);
+	/* The lock of the layer is ours, so is this name. */
+	to = open(tmp, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
+		  0600);
+	if (to < 0)
+		return err_sys(e, errno, "create '%s'", tmp);
+	r = copy_fd(from, to, e);
+	if (r == 0 && lseek(to, 0, SEEK_SET) < 0)
+		r = err_sys(e, errno, "read '%s'", tmp);
+	if (r == 0)
+		r = sha256_fd(to, &is, e);
+	if (r == 0 && !digest_eq(&is, &j->layer.meta))
+		r = err_set(e, -EBADMSG, "image_damaged",
+			    "'%s' changed while it was read", theirs);
+	if (r == 0 && rename(tmp, path) < 0)
+		r = err_sys(e, errno, "rename to '%s'", path);
+	if (r < 0)
+		unlink(tmp);
+	return r;
+}
+
+/* --- ways ---------------------------------------------------------------- */
+
+static void free_paths(char **paths, size_t n)
+{
+	for (size_t i = 0; paths && i < n; i++)
+		free(paths[i]);
+	free(paths);
+}
+
+static int blob_paths(const struct job *j, char ***ret, struct err *e)
+{
+	size_t n = j->layer.ndevices;
+	char **paths = calloc(n + 1, sizeof(*paths)), path[PATH_MAX];
+	int r = paths ? 0 : err_sys(e, ENOMEM, "mount");
+
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		r = store_blob_path(j->s, &j->layer.devices[i].root, path, e);
+		if (r == 0 && access(path, R_OK) < 0)
+			r = err_set(e, -EBADMSG, "image_damaged", "'%s': %s",
+				    path, strerror(errno));
+		if (r == 0 && !(paths[i] = strdup(path)))
+			r = err_sys(e, ENOMEM, "mount");
+	}
+	if (r < 0) {
+		free_paths(paths, n);
+		return r;
+	}
+	*ret = paths;
+	return 0;
+}
+
+static int mount_erofs(const struct job *j, bool loop, struct err *e)
+{
+	char meta[PATH_MAX], own[PATH_MAX], target[PATH_MAX];
+	struct erofs_want w = {.meta = meta, .loop = loop};
+	char **paths = NULL;
+	int r;
+
+	r = store_meta_path(j->s, &j->layer.meta, meta, e);
+	if (r == 0 && !j->s->builder) {
+		r = own_meta(j, meta, own, e);
+		w.meta = own;
+	}
+	if (r == 0)
+		r = layer_mount_path(j->n->run, j->d, target, e);
+	if (r == 0)
+		r = blob_paths(j, &paths, e);
+	if (r < 0)
+		return r;
+	if (mkdir(target, 0700) < 0 && errno != EEXIST)
+		r = err_sys(e, errno, "make '%s'", target);
+	w.devices = (const char *const *)paths;
+	w.ndevices = j->layer.ndevices;
+	if (r == 0) {
+		r = erofs_mount(&w, target, e);
+		if (r < 0)
+			rmdir(target);
+	}
+	free_paths(paths, j->layer.ndevices);
+	return r;
+}
+
+static int unpack_into(const struct job *j, int dirs, const char *tmp,
+		       struct err *e)
+{
+	auto_close int dir = -1;
+
+	if (mkdirat(dirs, tmp, 0700) < 0)
+		return err_sys(e, errno, "make '%s'", tmp);
+	dir = openat(dirs, tmp,
+		     O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (dir < 0)
+		return err_sys(e, errno, "open '%s'", tmp);
+	return unpack_tree(j->tree, store_open_blob, (void *)(uintptr_t)j->s,
+			   dir, e);
+}
+
+static int unpack(const struct job *j, struct err *e)
+{
+	char path[PATH_MAX], hex[DIGEST_HEX + 1];
+	char tmp[sizeof(LAYER_TMP) + DIGEST_HEX];
+	auto_close int dirs = -1;
+	int r;
+
+	if (snprintf(path, sizeof(path), "%s/" LAYER_DIRS, j->n->lib) >=
+	    PATH_MAX)
+		return err_sys(e, ENAMETOOLONG, "%s", j->n->lib);
+	r = fd_mkdir_p(path, 0700, e);
+	if (r < 0)
+		return r;
+	dirs = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dirs < 0)
+		return err_sys(e, errno, "open '%s'", path);
+	snprintf(tmp, sizeof(tmp), LAYER_TMP "%s", digest_hex(j->d, hex));
+	/* Of one that was killed: the lock is ours. */
+	r = fd_remove_tree(dirs, tmp, e);
+	if (r == 0)
+		r = unpack_into(j, dirs, tmp, e);
+	if (r == 0 && renameat(dirs, tmp, dirs, hex) < 0)
+		r = err_sys(e, errno, "rename to '%s/%s'", path, hex);
+	if (r == 0 && fsync(dirs) < 0)
+		r = err_sys(e, errno, "sync '%s'", path);
+	if (r < 0)
+		(void)fd_remove_tree(dirs, tmp, NULL);
+	return r;
+}
+
+static int by(const struct job *j, enum image_way way, struct err *e)
+{
+	int r;
+
+	r = way == IMAGE_DIRECTORY ? unpack(j, e)
+				   : mount_erofs(j, way == IMAGE_LOOP, e);
+	return r < 0 ? err_wrap(e, r, "by %s", image_way_name(way)) : 0;
+}
+
+/* Not the way's fault: another would meet the same. */
+static bool is_final(int r)
+{
+	return r == -EBADMSG || r == -ENOMEM || r == -EIO || r == -ENOSPC ||
+	       r == -EMFILE || r == -ENFILE;
+}
+
+static int bring(const struct job *j, enum image_way way,
+		 enum image_way *ret_way, struct err *e)
+{
+	static const enum image_way order[] = {IMAGE_FILE, IMAGE_LOOP,
+					       IMAGE_DIRECTORY};
+	char before[ERR_MSG_MAX / 2] = "";
+	struct err why = {0};
+	int r = -EINVAL;
+
+	for (size_t i = 0; i < array_len(order); i++) {
+		if (way != IMAGE_AUTO && way != order[i])
+			continue;
+		r = by(j, order[i], &why);
+		if (r == 0) {
+			*ret_way = order[i];
+			return 0;
+		}
+		if (is_final(r) || way != IMAGE_AUTO || i == 2)
+			break;
+		snprintf(before + strlen(before),
+			 sizeof(before) - strlen(before), "%.100s; ", why.msg);
+	}
+	return err_set(e, r, why.code, "%s%s", before, why.msg);
+}
+
+/* --- layers -------------------------------------------------------------- */
+
+/* Where the store is ours, it is told before: from here on nobody, on no node,
+ * takes the layer away. */
+static int lease(const struct job *j, struct err *e)
+{
+	return j->s->builder
+		       ? store_lease(j->s, j->n->holder, j->d, 0, "mounted", e)
+		       : 0;
+}
+
+int layer_lease_drop(const struct layer_node *n, const struct store *s,
+		     const struct digest *d, struct err *e)
+{
+	return s->builder ? store_lease_drop(s, n->holder, d, e) : 0;
+}
+
+int layer_mount(const struct layer_node *n, const struct store *s,
+		const struct digest *d, enum image_way way,
+		enum image_way *ret_way, struct err *e)
+{
+	struct job j = {.n = n, .s = s, .d = d};
+	auto_close int lock = -1;
+	int r;
+
+	r = layer_lock(n, d, true, &lock, e);
+	if (r < 0)
+		return r;
+	*ret_way = layer_ready(n, d, way);
+	if (*ret_way != IMAGE_AUTO)
+		return 0;
+	r = lease(&j, e);
+	if (r == 0)
+		r = check(&j, e);
+	if (r == 0)
+		r = bring(&j, way, ret_way, e);
+	/* Unless it is here in another form, which a lease keeps. */
+	if (r < 0 && layer_ready(n, d, IMAGE_AUTO) == IMAGE_AUTO)
+		(void)layer_lease_drop(n, s, d, NULL);
+	fstree_free(j.tree);
+	layer_done(&j.layer);
+	return r;
+}
