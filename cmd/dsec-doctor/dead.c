@@ -68,6 +68,7 @@ void check_dead(struct doctor *d)
 	auto_json json_t *list = NULL;
 	struct err e = {0};
 
+	check_layer_mounts(d);
 	if (leaks(d, &list, &e) < 0) {
 		d_finding(d, "leaks", SEV_WARNING, NULL, "%s", e.msg);
 		return;
@@ -193,7 +194,9 @@ int fix_dead(struct doctor *d, struct err *e)
 	if (buried > 0)
 		d_fixed(d, "removed %u sandboxes whose supervisor had died",
 			buried);
-	return r < 0 ? r : prune(d, e);
+	if (r == 0)
+		r = prune(d, e);
+	return r < 0 ? r : fix_layer_mounts(d, e);
 }
 
 /* --- what the node prepared ---------------------------------------------- */

@@ -33,6 +33,7 @@ struct doctor {
 	json_t *values;	  /* name: number or string */
 	json_t *findings; /* {check, severity, why, fix} */
 	json_t *fixed;	  /* strings: what --fix did */
+	json_t *mounts;	  /* layers: {digest, way, used} */
 	enum severity worst;
 	bool json;
 };
@@ -80,6 +81,13 @@ int fix_dead(struct doctor *d, struct err *e);
  * sandbox that is being made or removed is half there.
  */
 int leaks(const struct doctor *d, json_t **ret_list, struct err *e);
+
+/*
+ * check_layer_mounts(d): the layers that are mounted or unpacked here, into
+ * ${d}->mounts.  fix_layer_mounts(d, e): those that no sandbox uses go.
+ */
+void check_layer_mounts(struct doctor *d);
+int fix_layer_mounts(struct doctor *d, struct err *e);
 
 /* unmount_prepared(d, e): undo the mounts under $DSEC_RUN/mnt. */
 int unmount_prepared(struct doctor *d, struct err *e);

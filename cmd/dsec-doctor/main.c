@@ -246,5 +246,6 @@ int main(int argc, char **argv)
 	json_decref(d.values);
 	json_decref(d.findings);
 	json_decref(d.fixed);
+	json_decref(d.mounts);
 	return status;
 }

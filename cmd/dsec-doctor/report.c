@@ -145,6 +145,8 @@ int report(const struct doctor *d, bool ok, struct err *e)
 			d->findings);
 	if (!rec)
 		return err_sys(e, ENOMEM, "report");
+	if (d->mounts)
+		json_object_set(rec, "mounts", d->mounts);
 	if (json_array_size(d->fixed) > 0)
 		json_object_set(rec, "fixed", d->fixed);
 	if (!ok)

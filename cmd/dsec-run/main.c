@@ -108,8 +108,6 @@ static int one(const struct tree *t, json_t *req, struct err *e)
 			       "a one-shot has no terminal: leave --rm or "
 			       "--tty out");
 	if (raw)
-		r = field_need(req, "command", e);
-	if (r == 0 && raw)
 		r = spec_complete(req, e);
 	if (r == 0)
 		r = creator_open(t, &c, e);

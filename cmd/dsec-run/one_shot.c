@@ -305,7 +305,9 @@ static int shoot(struct shot *s, json_t *req, struct err *e)
 	struct err late = {0};
 	int r;
 
-	r = argv_build(json_object_get(req, "command"), &argv, e);
+	r = creator_command(s->c, req, e);
+	if (r == 0)
+		r = argv_build(json_object_get(req, "command"), &argv, e);
 	if (r < 0)
 		return r;
 	b.argv = argv;

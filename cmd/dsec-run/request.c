@@ -100,8 +100,7 @@ static int dispatch(struct creator *c, json_t *req, int sig, json_t **ret_rec,
 		return r;
 	if (!json_flag(req, "rm"))
 		return make_supervised(c, req, ret_rec, e);
-	r = field_need(req, "command", e);
-	return r < 0 ? r : one_shot_record(c, req, sig, ret_rec, e);
+	return one_shot_record(c, req, sig, ret_rec, e);
 }
 
 int request_do(struct creator *c, json_t *req, int sig, json_t **ret_rec,

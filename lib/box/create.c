@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -20,8 +21,23 @@
 #include "box/teardown.h"
 #include "sys/clone.h"
 #include "sys/cpus.h"
+#include "wire/record.h"
 
 extern char **environ;
+
+static struct image_where where(const struct creator *c)
+{
+	return (struct image_where){c->tree->run, c->tree->lib,
+				    c->tree->config};
+}
+
+static void drop_image(struct creator *c)
+{
+	image_done(&c->image);
+	json_decref(c->image_layers);
+	c->image_layers = NULL;
+	c->image_name[0] = '\0';
+}
 
 int creator_open(const struct tree *t, struct creator *ret, struct err *e)
 {
@@ -44,27 +60,124 @@ void creator_close(struct creator *c)
 {
 	cgroup_close(c->cgroups);
 	pool_close(&c->pool);
-	image_done(&c->image);
+	drop_image(c);
 	profile_done(&c->profile);
 	memset(c, 0, sizeof(*c));
 	c->pool = POOL_INIT;
 }
 
-static int use_image(struct creator *c, const char *name, struct err *e)
+/* The one used last, unless another is asked for or its names have moved. */
+static int use_image(struct creator *c, const json_t *spec, struct err *e)
 {
-	const struct image_where where = {c->tree->run, c->tree->lib,
-					  c->tree->config};
+	const char *name = json_str(spec, "image");
+	json_t *layers = json_object_get(spec, "layers");
+	const struct image_where w = where(c);
 	int r;
 
-	if (!strcmp(c->image_name, name))
+	if (!strcmp(c->image_name, name) &&
+	    (c->image_layers ? json_equal(c->image_layers, layers)
+			     : json_array_size(layers) == 0) &&
+	    image_fresh(&c->image))
 		return 0;
-	image_done(&c->image);
-	c->image_name[0] = '\0';
-	r = image_open(&where, name, NULL, &c->image, e);
+	drop_image(c);
+	r = image_open(&w, name, layers, &c->image, e);
 	if (r < 0)
 		return r;
 	snprintf(c->image_name, sizeof(c->image_name), "%s", name);
+	if (json_array_size(layers) > 0)
+		c->image_layers = json_incref(layers);
 	return 0;
+}
+
+int creator_command(struct creator *c, json_t *spec, struct err *e)
+{
+	json_t *command = NULL;
+	int r;
+
+	if (json_object_get(spec, "command"))
+		return 0;
+	r = use_image(c, spec, e);
+	if (r == 0)
+		r = image_command(&c->image, &command, e);
+	if (r < 0)
+		return r;
+	if (!command)
+		return err_set(e, -EINVAL, "missing_field",
+			       "'command' is missing, and the image '%s' names "
+			       "none",
+			       c->image_name);
+	return json_object_set_new(spec, "command", command) < 0
+		       ? err_sys(e, ENOMEM, "command")
+		       : 0;
+}
+
+/*
+ * The layers are claimed: what is not there yet, dsec-img brings, and nobody
+ * takes away.  Its own words tell why it could not.
+ */
+#define MOUNT_MS   (10 * 60 * 1000)
+#define ANSWER_MAX (64 * 1024)
+
+static int last_line(int fd, json_t **ret_rec)
+{
+	auto_free char *text = NULL;
+	char *line;
+	size_t len;
+	int r;
+
+	if (lseek(fd, 0, SEEK_SET) < 0)
+		return -errno;
+	r = fd_read_all(fd, ANSWER_MAX, &text, &len, NULL);
+	if (r < 0)
+		return r;
+	while (len > 0 && text[len - 1] == '\n')
+		text[--len] = '\0';
+	line = strrchr(text, '\n');
+	line = line ? line + 1 : text;
+	return json_parse(line, strlen(line), ret_rec, NULL);
+}
+
+static int mount_layer(const struct digest *digest, struct err *e)
+{
+	char name[DIGEST_HEX + 8] = "sha256:", program[PATH_MAX];
+	const char *const argv[] = {program, "mount", name, NULL};
+	auto_json json_t *rec = NULL;
+	auto_close int out = -1;
+	int fds[] = {-1, -1, -1}, r, status;
+
+	digest_hex(digest, name + strlen(name));
+	r = proc_program("dsec-img", program, sizeof(program), e);
+	if (r < 0)
+		return r;
+	out = memfd_create("answer", MFD_CLOEXEC);
+	if (out < 0)
+		return err_sys(e, errno, "memory for an answer");
+	fds[1] = out;
+	status = proc_run_fds(argv, fds, MOUNT_MS, e);
+	if (status <= 0)
+		return status;
+	r = last_line(out, &rec) < 0 ? 0 : record_to_err(rec, e);
+	if (r < 0)
+		return err_wrap(e, r, "layer '%s'", name);
+	return err_set(e, -EIO, "io", "layer '%s': %s ended with status %d",
+		       name, program, status);
+}
+
+static int bring_layers(struct creator *c, struct err *e)
+{
+	const struct image_where w = where(c);
+	const struct digest *missing;
+	int r;
+
+	/* Each is brought once; then all are looked at together. */
+	for (size_t i = 0; i <= c->image.nlayers; i++) {
+		r = image_missing(&c->image, &w, &missing, e);
+		if (r == 0 && missing)
+			r = mount_layer(missing, e);
+		if (r < 0 || !missing)
+			return r;
+	}
+	return err_set(e, -EIO, "io", "layers that were mounted are not there");
 }
 
 static int use_profile(struct creator *c, const char *name, struct err *e)
@@ -107,6 +220,9 @@ static int complete_spec(const struct creator *c, const struct created *m,
 			 c->image.env, "image_cwd", c->image.cwd, "image_user",
 			 c->image.user);
 	if (r == 0 && json_object_update(all, more) < 0)
+		r = err_sys(e, ENOMEM, "spec");
+	if (r == 0 && c->image.digests &&
+	    json_object_set(all, "image_layers", c->image.digests) < 0)
 		r = err_sys(e, ENOMEM, "spec");
 	return r;
 }
@@ -184,13 +300,16 @@ static int prepare(struct creator *c, json_t *spec, bool supervised,
 	uint64_t disk = (uint64_t)json_int(spec, "disk_limit_mb", 0) << 20;
 	int r;
 
-	r = use_image(c, json_str(spec, "image"), e);
+	r = use_image(c, spec, e);
 	if (r == 0)
 		r = use_profile(c, json_str(spec, "profile"), e);
 	if (r == 0)
 		r = tree_new_id(c->tree, m->id, e);
+	want.layers = c->image.digests;
 	if (r == 0)
 		r = claim_take(c->tree, &want, &m->claim, e);
+	if (r == 0 && want.layers)
+		r = bring_layers(c, e);
 	if (r < 0)
 		return r;
 	r = pool_make(&c->pool, m->id, disk, e);

@@ -13,13 +13,20 @@ struct creator {
 	const struct tree *tree;
 	struct cgroup_root *cgroups;
 	struct pool pool;
-	struct image image; /* the one used last; its name in image_name */
+	struct image image; /* the one used last, and what was asked for */
 	char image_name[257];
+	json_t *image_layers;	/* owned */
 	struct profile profile; /* the one used last; name "" is none */
 };
 
 int creator_open(const struct tree *t, struct creator *ret, struct err *e);
 void creator_close(struct creator *c);
+
+/*
+ * creator_command(c, spec, e): a ${spec} without "command" gets that of its
+ * image, entrypoint and cmd; "missing_field" where the image has none.
+ */
+int creator_command(struct creator *c, json_t *spec, struct err *e);
 
 /* A sandbox being made, or made. */
 struct created {

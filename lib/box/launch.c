@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -41,24 +42,61 @@ static int plain_path(const char *path, struct err *e)
 	return 0;
 }
 
+/* mount(2) takes a page of options. */
+#define OPTIONS_MAX 4096
+
+static int too_long(const struct launch *l, struct err *e)
+{
+	return err_set(e, -ENAMETOOLONG, "unsupported",
+		       "the paths of %zu layers below '%s' and '%s' are over "
+		       "%d bytes, more than one mount can name: fewer layers, "
+		       "or shorter paths for DSEC_RUN and DSEC_LIB",
+		       l->image->nlayers, l->tree->run, l->tree->lib,
+		       OPTIONS_MAX);
+}
+
 static int overlay_options(const struct launch *l, struct stage *st,
 			   struct err *e)
 {
 	const char *lib = l->tree->lib;
+	size_t at = 0, size = OPTIONS_MAX;
 	int n, r;
 
 	r = plain_path(lib, e);
+	if (r == 0 && l->image->digests)
+		r = plain_path(l->tree->run, e);
 	if (r < 0)
 		return r;
-	/* mount(2) takes a page of options. */
-	n = snprintf(st->overlay, sizeof(st->overlay),
-		     "lowerdir=%s,upperdir=%s/sb/%s/upper,"
+	/* overlay wants the uppermost first. */
+	for (size_t i = l->image->nlayers; i-- > 0;) {
+		n = snprintf(st->overlay + at, size - at, "%s%s",
+			     at ? ":" : "lowerdir=", l->image->layers[i].path);
+		if (n < 0 || (size_t)n >= size - at)
+			return too_long(l, e);
+		at += (size_t)n;
+	}
+	n = snprintf(st->overlay + at, size - at,
+		     ",upperdir=%s/sb/%s/upper,"
 		     "workdir=%s/sb/%s/work,redirect_dir=off,metacopy=off,"
 		     "index=off,xino=off,volatile",
-		     l->image->layers[0].path, lib, l->id, lib, l->id);
-	if (n < 0 || n >= 4096)
-		return err_sys(e, ENAMETOOLONG, "layers of the root");
-	return 0;
+		     lib, l->id, lib, l->id);
+	return n < 0 || (size_t)n >= size - at ? too_long(l, e) : 0;
+}
+
+/* A mount on a directory of another mount comes after it, whatever the order
+ * they were asked for in. */
+static void sort_mounts(struct stage *st)
+{
+	for (unsigned i = 1; i < st->nmounts; i++) {
+		struct stage_mount m = st->mounts[i];
+		unsigned k = i;
+
+		for (; k > 0 &&
+		       strlen(st->mounts[k - 1].target) > strlen(m.target);
+		     k--)
+			st->mounts[k] = st->mounts[k - 1];
+		st->mounts[k] = m;
+	}
 }
 
 static int lay_out_mounts(struct stage *st, struct err *e)
@@ -81,6 +119,7 @@ static int lay_out_mounts(struct stage *st, struct err *e)
 		st->mounts[st->nmounts].source = source;
 		st->mounts[st->nmounts++].target = json_str(m, "target");
 	}
+	sort_mounts(st);
 	return 0;
 }
 
@@ -99,6 +138,12 @@ static int lay_out(struct stage *st, struct err *e)
 	snprintf(st->shm, sizeof(st->shm),
 		 "mode=1777,size=%lldm,nr_inodes=%lld,uid=%u,gid=%u", shm,
 		 shm * 256, l->uid_base, l->uid_base);
+	/* host has its own. */
+	if (l->image->digests && strcmp(l->image->cwd, "/") != 0) {
+		r = tree_path(st->cwd, e, "%s", l->image->cwd);
+		if (r < 0)
+			return r;
+	}
 	r = tree_path(st->root, e, "%s/sb/%s", l->tree->run, l->id);
 	if (r == 0 && l->pool->kind == POOL_BTRFS)
 		r = tree_path(st->pool, e, "%s/pool", l->tree->lib);
@@ -141,6 +186,11 @@ static int stage_error(const struct stage *st, struct err *e)
 			       "%s: the image has a link "
 			       "there",
 			       st->what);
+	if (st->r == -ENOTDIR)
+		return err_set(e, st->r, "bad_path",
+			       "%s: the image has something there that is no "
+			       "directory",
+			       st->what);
 	if (st->r == -EINVAL && !strcmp(st->what, STAGE_MAP_LIB))
 		return err_set(e, st->r, "configuration",
 			       "this kernel cannot map ids on the file system "
@@ -150,8 +200,8 @@ static int stage_error(const struct stage *st, struct err *e)
 }
 
 /* The usual answer needs no look into the sandbox's files. */
-static int resolve_user(const struct launch *l, pid_t pid, struct user *ret,
-			struct err *e)
+static int user_of(const struct launch *l, pid_t pid, struct user *ret,
+		   struct err *e)
 {
 	const char *word = json_str(l->spec, "init_user");
 	auto_close int root = -1;
@@ -174,6 +224,34 @@ static int resolve_user(const struct launch *l, pid_t pid, struct user *ret,
 	return user_resolve(root, word, l->image->user, ret, e);
 }
 
+/* The working directory that the image names and did not have: it was made, and
+ * belongs to the image's user.  One that the image does not know either, every
+ * command will be told. */
+static int give_cwd(const struct launch *l, const struct stage *st, pid_t pid,
+		    struct err *e)
+{
+	const struct open_how how = {
+		.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS,
+	};
+	auto_close int root = -1, dir = -1;
+	auto_user struct user u = {0};
+	char path[64];
+
+	if (user_of(l, pid, &u, NULL) < 0)
+		return 0;
+	snprintf(path, sizeof(path), "/proc/%d/root", (int)pid);
+	root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (root < 0)
+		return err_sys(e, errno, "open the sandbox's root");
+	dir = (int)syscall(SYS_openat2, root, st->cwd, &how, sizeof(how));
+	if (dir < 0 || fchownat(dir, "", l->uid_base + u.uid,
+				l->uid_base + u.gid, AT_EMPTY_PATH) < 0)
+		return err_sys(e, errno, "give '%s' to the image's user",
+			       st->cwd);
+	return 0;
+}
+
 /* Pid 1 runs: say who the command is, let it go, and hear whether it went. */
 static int release_command(const struct launch *l, struct stage *st, pid_t pid,
 			   struct err *e)
@@ -184,7 +262,7 @@ static int release_command(const struct launch *l, struct stage *st, pid_t pid,
 	char **envp = NULL;
 	int r;
 
-	r = resolve_user(l, pid, &u, e);
+	r = user_of(l, pid, &u, e);
 	if (r == 0)
 		r = env_build(maps, array_len(maps), u.home, u.name, &envp, e);
 	b->uid = u.uid;
@@ -231,6 +309,8 @@ static int run_stage(struct launch *l, struct stage *st, struct launched *p,
 		return r;
 	}
 	r = cgroup_limit_cpu(l->cgroups, l->id, l->cpu_milli, e);
+	if (r == 0 && st->cwd_made)
+		r = give_cwd(l, st, p->pid, e);
 	if (r == 0 && l->command)
 		r = release_command(l, st, p->pid, e);
 	if (r < 0)

@@ -5,7 +5,6 @@
 #include "base/cleanup.h"
 #include "box/spec.h"
 
-#define IMAGES	"layered images (dsec-img)"
 #define NETWORK "network policy (dsec-net)"
 #define FORK	"snapshots and forks (dsec-fork)"
 #define QOS	"CPU protection classes"
@@ -14,8 +13,8 @@
 /* name, alias, letter, metavar, help | key, type, min, max, later */
 const struct field spec_fields[] = {
 	{{"name", NULL, 'n', "NAME", "a name, unique among live sandboxes"}, "name", FIELD_NAME, 1, 64, NULL},
-	{{"image", NULL, 'i', "IMAGE", "what it is made of (host)"}, "image", FIELD_STR, 1, 256, NULL},
-	{{"layer", NULL, 0, "IMAGE", "a layer on top, in order; repeats"}, "layers", FIELD_STRS, 0, 0, IMAGES},
+	{{"image", NULL, 'i', "IMAGE", "what it is made of (host), as root/py:3.12"}, "image", FIELD_STR, 1, 256, NULL},
+	{{"layer", NULL, 0, "IMAGE", "a layer on top, in order; repeats"}, "layers", FIELD_STRS, 0, 0, NULL},
 	{{"snapshot", NULL, 0, "NAME", "start from a snapshot"}, "snapshot", FIELD_STR, 1, 256, FORK},
 	{{"cmd", NULL, 0, "COMMAND", "a shell command, in place of -- ARGV"}, "command", FIELD_CMD, 0, 0, NULL},
 	{{"env", NULL, 'e', "K=V", "an environment variable; repeats"}, "env", FIELD_MAP, 0, 0, NULL},

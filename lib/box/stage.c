@@ -64,33 +64,76 @@ static int sys(long r)
 	return r < 0 ? -errno : (int)r;
 }
 
+/* A mount over itself, with the sandbox's ids. */
+static struct mount_copy over_itself(const struct stage *st, const char *path)
+{
+	return (struct mount_copy){
+		.source = path,
+		.userns = st->userns,
+		.target_fd = AT_FDCWD,
+		.target = path,
+	};
+}
+
+static int put_copy(struct stage *st, const char *what, const char *path,
+		    int *fd)
+{
+	const struct mount_copy m = over_itself(st, path);
+	bool done;
+
+	if (*fd < 0)
+		return 0;
+	done = ok(st, what, mount_copy_put(&m, *fd));
+	close(*fd);
+	*fd = -1;
+	return done ? 0 : st->r;
+}
+
+/* Copies of the layers' mounts, each into fds[i]; -1: it lies in DSEC_LIB. */
+static int take_layers(struct stage *st, int *fds)
+{
+	const struct image *img = st->l->image;
+
+	for (size_t i = 0; i < img->nlayers; i++) {
+		struct mount_copy m = over_itself(st, img->layers[i].path);
+
+		fds[i] = -1;
+		if (!img->layers[i].mounted)
+			continue;
+		fds[i] = mount_copy_take(&m);
+		if (!ok(st, "map the ids of a layer", fds[i]) ||
+		    !ok(st, "a layer was unmounted", mount_is_erofs(fds[i])))
+			return st->r;
+	}
+	return 0;
+}
+
 /*
  * With MOUNT_ATTR_IDMAP the files of DSEC_LIB have the sandbox's ids, and those
- * of the pool, which is mounted below it: its copy is taken before the other
- * one covers it.
+ * of the pool and of layers, which are mounts of their own and may be below it:
+ * their copies are taken before the other one covers them.  What a failure
+ * leaves open goes with this process.
  */
 static int map_lib(struct stage *st)
 {
-	struct mount_copy lib = {
-		.source = st->l->tree->lib,
-		.userns = st->userns,
-		.target_fd = AT_FDCWD,
-		.target = st->l->tree->lib,
-	};
-	struct mount_copy pool = lib;
-	int fd = -1, r = 0;
+	const struct mount_copy lib = over_itself(st, st->l->tree->lib);
+	const struct image *img = st->l->image;
+	int layers[STAGE_LAYERS_MAX], pool = -1, r = 0;
 
 	if (st->pool[0]) {
-		pool.source = pool.target = st->pool;
-		fd = mount_copy_take(&pool);
-		if (!ok(st, "map the ids of the pool", fd))
+		const struct mount_copy m = over_itself(st, st->pool);
+
+		pool = mount_copy_take(&m);
+		if (!ok(st, "map the ids of the pool", pool))
 			return st->r;
 	}
-	if (!ok(st, STAGE_MAP_LIB, mount_idmapped(&lib)) ||
-	    (fd >= 0 && !ok(st, "mount the pool", mount_copy_put(&pool, fd))))
-		r = st->r;
-	if (fd >= 0)
-		close(fd);
+	if (take_layers(st, layers) < 0 ||
+	    !ok(st, STAGE_MAP_LIB, mount_idmapped(&lib)))
+		return st->r;
+	r = put_copy(st, "mount the pool", st->pool, &pool);
+	for (size_t i = 0; r == 0 && i < img->nlayers; i++)
+		r = put_copy(st, "mount a layer", img->layers[i].path,
+			     &layers[i]);
 	return r;
 }
 
@@ -124,6 +167,24 @@ static int mount_root(struct stage *st)
 	return 0;
 }
 
+/* What images need not have and programs count on. */
+static int complete_root(struct stage *st)
+{
+	int r;
+
+	if (!st->l->image->digests)
+		return 0;
+	if (mkdir("tmp", 01777) == 0)
+		chmod("tmp", 01777);
+	mkdir("sys", 0555);
+	if (!st->cwd[0])
+		return 0;
+	r = mount_make_dir(AT_FDCWD, st->cwd);
+	st->cwd_made = r == 1;
+	/* Something else may be there: who asks for it will be told. */
+	return 0;
+}
+
 /* Mount on a directory of the image, which may be anything: through no link. */
 static int on_target(const char *path, const char *source, const char *type,
 		     unsigned long flags, const char *data)
@@ -131,7 +192,7 @@ static int on_target(const char *path, const char *source, const char *type,
 	char name[32];
 	int fd, r;
 
-	fd = mount_target(AT_FDCWD, path);
+	fd = mount_target_made(AT_FDCWD, path);
 	if (fd < 0)
 		return fd;
 	mount_on_fd(name, fd);
@@ -210,7 +271,7 @@ static int mount_host_dir(struct stage *st, const char *source,
 	};
 	int r;
 
-	m.target_fd = mount_target(AT_FDCWD, target);
+	m.target_fd = mount_target_made(AT_FDCWD, target);
 	if (m.target_fd < 0)
 		return m.target_fd;
 	r = mount_idmapped(&m);
@@ -378,8 +439,8 @@ int stage_main(void *arg)
 	if (!ok(st, "join the cgroup", cgroup_leaf_join(&st->join)) ||
 	    (st->l->profile->sealed &&
 	     !ok(st, "make namespaces", sys(unshare(early)))) ||
-	    mount_root(st) < 0 || mount_kernel_fs(st) < 0 ||
-	    mount_host_dirs(st) < 0 ||
+	    mount_root(st) < 0 || complete_root(st) < 0 ||
+	    mount_kernel_fs(st) < 0 || mount_host_dirs(st) < 0 ||
 	    !ok(st, "pivot to the root", mount_pivot()) ||
 	    take_namespaces(st) < 0)
 		return 1;

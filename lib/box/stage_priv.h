@@ -5,9 +5,14 @@
 #include "box/launch.h"
 
 #define STAGE_MOUNTS_MAX 32
+#define STAGE_LAYERS_MAX 18 /* ENV_LAYERS_MAX and our own */
 
 /* The step that fails with -EINVAL where the kernel cannot. */
 #define STAGE_MAP_LIB "map the ids of DSEC_LIB"
+
+struct stage_mount {
+	const char *source, *target;
+};
 
 /*
  * What the child that becomes pid 1 works from.  It shares the parent's memory
@@ -24,10 +29,10 @@ struct stage {
 	char pool[PATH_MAX]; /* "" unless layers have a mount of their own */
 	char overlay[3 * PATH_MAX];
 	char devpts[96], shm[128];
+	char cwd[PATH_MAX]; /* to be made if it is not there, or "" */
+	bool cwd_made;
 	const char *hostname;
-	struct {
-		const char *source, *target;
-	} mounts[STAGE_MOUNTS_MAX];
+	struct stage_mount mounts[STAGE_MOUNTS_MAX]; /* parents first */
 	unsigned nmounts;
 	void *command_stack;
 	size_t command_stack_size;

@@ -121,7 +121,8 @@ refuse memory_too_small '{"memory_limit_mb":3}' 1
 refuse image_unknown '{"image":"root/py:3.12"}' 1
 refuse bad_value '{"profile":"nosuch"}' 65
 refuse unsupported '{"backend":"microvm"}' 69
-for f in '"layers":["a"]' '"snapshot":"s"' '"network_rules":{"pypi":true}' \
+refuse image_unknown '{"layers":["root/nosuch:1"]}' 1
+for f in '"snapshot":"s"' '"network_rules":{"pypi":true}' \
 	'"phases":{}' '"publish":["80"]' '"qos":"ls"'; do
 	refuse unsupported "{$f}" 69
 done
