@@ -47,16 +47,24 @@ static const struct field unmount_fields[] = {
 static const struct field pack_fields[] = {
 	{.key = "sandbox", .type = FIELD_STR, .min = 1, .max = 64},
 	AS_FIELD, KIND_FIELD, DICT_FIELD, ENV_FIELD, USER_FIELD, WORKDIR_FIELD,
+	{{"residue", NULL, 0, "WHAT", "remove (the default), list (but keep) or off"}, "residue", FIELD_STR, 1, 16, NULL},
 	{{"keep", NULL, 0, "RULE", "keep what this rule would remove; repeats"}, "keep", FIELD_STRS, 0, 0, NULL},
+	{{"also", NULL, 0, "RULE", "remove by a rule that is off; repeats"}, "also", FIELD_STRS, 0, 0, NULL},
+	{{"git-shallow", NULL, 0, NULL, "remove what in .git leads beyond HEAD"}, "git_shallow", FIELD_BOOL, 0, 0, NULL},
 	{{"dry-run", NULL, 'n', NULL, "list what would be removed, pack nothing"}, "dry_run", FIELD_BOOL, 0, 0, NULL},
 };
 static const struct field export_fields[] = {
 	NAME_FIELD,
 	{.key = "target", .type = FIELD_STR, .min = 1, .max = FIELD_STR_MAX - 1},
+	{{"compress", NULL, 'z', "HOW", "layers of an archive: none (the default), gzip, zstd"}, "compress", FIELD_STR, 1, 16, NULL},
 };
 static const struct field diff_fields[] = {
 	NAME_FIELD,
 	{.key = "to", .type = FIELD_STR, .min = 1, .max = IMG_NAME_MAX},
+};
+static const struct field lint_fields[] = {
+	NAME_FIELD,
+	{{"strict", NULL, 0, NULL, "exit status 1 if there is a finding"}, "strict", FIELD_BOOL, 0, 0, NULL},
 };
 static const struct field ls_fields[] = {
 	{.key = "match", .type = FIELD_STR, .min = 1, .max = IMG_NAME_MAX},
@@ -109,7 +117,7 @@ const struct img_op img_ops[] = {
 	{"diff", "NAME TO", "what differs between two images",
 		op_diff, {"name", "to"}, 2, MORE_NONE, FIELDS(diff_fields), NULL},
 	{"lint", "NAME...", "what a grader would not want inside",
-		op_lint, {"name"}, 1, MORE_EACH, FIELDS(name_fields), NULL},
+		op_lint, {"name"}, 1, MORE_EACH, FIELDS(lint_fields), NULL},
 	{"pack", "SANDBOX... --as NAME [FLAGS]", "a sandbox's changes to a layer",
 		op_pack, {"sandbox"}, 1, MORE_EACH, FIELDS(pack_fields), NULL},
 	{"export", "NAME TARGET", "an image to an archive that others load",

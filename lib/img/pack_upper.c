@@ -256,7 +256,7 @@ static int add_new_file(struct packing *k, const struct walk_item *it, int fd,
 	r = put(k, it, &attr, ret, e);
 	if (r == 0)
 		r = apply_xattrs(k, it, fd, *ret, e);
-	if (r == 0)
+	if (r == 0 && k->p->chunk)
 		r = add_data(k, fd, it->path, &it->st, *ret, e);
 	return r;
 }

@@ -34,7 +34,7 @@ struct pack_upper {
 	bool list_only;	     /* residue is told, and kept */
 	uint32_t uid_base;   /* the host's uid of the sandbox's root */
 
-	/* Data, 1..FS_CHUNK bytes: blob_add(). */
+	/* Data, 1..FS_CHUNK bytes: blob_add(); NULL: none is read. */
 	int (*chunk)(void *arg, const void *data, size_t len,
 		     struct fschunk *ret, struct err *e);
 	/* An entry, all below included, is residue; may be NULL. */

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "img/export_filter.h"
+#include "pack.h"
+
+/*
+ * A runner may not write the store.  It packs on its own disk and leaves an
+ * archive in its inbox, which a builder reads as it would a stranger's.
+ */
+
+/* --- a place on this node ------------------------------------------------ */
+
+/* What somebody killed has left: its lock is free. */
+static void sweep(int top)
+{
+	auto_dir DIR *d = NULL;
+	const struct dirent *de;
+	int fd = openat(top, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	d = fd < 0 ? NULL : fdopendir(fd);
+	if (!d && fd >= 0)
+		fd_close(fd);
+	while (d && (de = readdir(d))) {
+		auto_close int one = -1;
+
+		if (de->d_name[0] == '.')
+			continue;
+		one = openat(top, de->d_name,
+			     O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (one >= 0 && flock(one, LOCK_EX | LOCK_NB) == 0)
+			fd_remove_tree(top, de->d_name, NULL);
+	}
+}
+
+static int scratch(const struct pack *p, char *name, int *ret_top, int *ret_fd,
+		   struct err *e)
+{
+	auto_close int top = -1, fd = -1;
+	char path[PATH_MAX];
+	int r;
+
+	r = tree_path(path, e, "%s/img/pack", p->c->tree.lib);
+	if (r == 0)
+		r = fd_mkdir_p(path, 0700, e);
+	if (r < 0)
+		return r;
+	top = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (top < 0)
+		return err_sys(e, errno, "open '%s'", path);
+	sweep(top);
+	snprintf(name, 64, "%s.%d", p->id, (int)getpid());
+	if (mkdirat(top, name, 0700) < 0)
+		return err_sys(e, errno, "make '%s/%s'", path, name);
+	fd = openat(top, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
+		return err_sys(e, errno, "open '%s/%s'", path, name);
+	*ret_top = steal_fd(&top);
+	*ret_fd = steal_fd(&fd);
+	return 0;
+}
+
+/* --- the archive --------------------------------------------------------- */
+
+static int open_local(void *arg, const struct digest *root, struct err *e)
+{
+	const int *dirfd = arg;
+	int fd;
+
+	(void)root;
+	fd = openat(*dirfd, "data", O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? err_sys(e, errno, "open packed data") : fd;
+}
+
+struct archived {
+	struct digest digest;
+	uint64_t bytes;
+};
+
+static int write_tar(struct pack *p, int local, int fd, struct archived *ret,
+		     struct err *e)
+{
+	struct tar_writer w = {.sink = export_filter_write};
+	struct export_tar x = {.tree = p->tree, .form = EXPORT_OCI};
+	struct export_filter *f = NULL;
+	struct digest plain;
+	int r;
+
+	x.reader = blob_reader_new(p->tree, open_local, &local);
+	if (!x.reader)
+		return err_sys(e, ENOMEM, "pack");
+	r = export_filter_open(fd, EXPORT_PLAIN, &f, e);
+	w.arg = f;
+	if (r == 0)
+		r = export_tar(&x, &w, e);
+	if (r == 0)
+		r = export_filter_end(f, &plain, &ret->digest, &ret->bytes, e);
+	if (r == 0 && fsync(fd) < 0)
+		r = err_sys(e, errno, "sync the archive");
+	tar_writer_done(&w);
+	export_filter_free(f);
+	blob_reader_free(x.reader);
+	return r;
+}
+
+static int put_tar(struct pack *p, int local, int inbox, const char *name,
+		   struct archived *ret, struct err *e)
+{
+	char tmp[300], last[300];
+	auto_close int fd = -1;
+	int r;
+
+	snprintf(tmp, sizeof(tmp), ".%s.%d", name, (int)getpid());
+	snprintf(last, sizeof(last), "%s.tar", name);
+	unlinkat(inbox, tmp, 0);
+	fd = openat(inbox, tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+	if (fd < 0)
+		return err_sys(e, errno, "make '%s' in the inbox", tmp);
+	r = write_tar(p, local, fd, ret, e);
+	if (r == 0 && renameat(inbox, tmp, inbox, last) < 0)
+		r = err_sys(e, errno, "name '%s' in the inbox", last);
+	if (r < 0)
+		unlinkat(inbox, tmp, 0);
+	return r;
+}
+
+static int put_json(struct pack *p, int inbox, const char *name,
+		    const struct archived *a, struct err *e)
+{
+	char hex[DIGEST_HEX + 1], file[300], as[IMG_NAME_MAX + 1];
+	auto_json json_t *rec = NULL;
+	json_t *parents = json_array();
+	int r;
+
+	for (size_t i = 0; i < p->layer.nparents; i++)
+		json_array_append_new(parents,
+				      json_string(
+					      digest_hex(&p->layer.parents[i],
+							 hex)));
+	r = json_pack_or(&rec, e,
+			 "{s:i, s:s, s:{s:s, s:I}, s:O, s:{s:s, s:s}, s:o}",
+			 "v", 1, "kind", layer_kind_name(p->layer.kind), "tar",
+			 "digest", digest_hex(&a->digest, hex), "size",
+			 (json_int_t)a->bytes, "config", p->layer.config,
+			 "source", "type", "sandbox", "name", p->id, "parents",
+			 parents);
+	if (r < 0)
+		return r;
+	if (p->named)
+		json_object_set_new(rec, "as",
+				    json_string(img_name_str(&p->name, as)));
+	snprintf(file, sizeof(file), "%s.json", name);
+	return json_write_file(inbox, file, rec, FD_REPLACE_SYNC, e);
+}
+
+/* "root/rl/py:3" is "root.rl.py.3"; without a name it is the sandbox. */
+static void name_of(const struct pack *p, char *name)
+{
+	char as[IMG_NAME_MAX + 1];
+
+	snprintf(name, 129, "%.128s",
+		 p->named ? img_name_str(&p->name, as) : p->id);
+	for (char *c = name; *c; c++)
+		if (*c == '/' || *c == ':')
+			*c = '.';
+}
+
+static int open_inbox(const struct pack *p, char *node, struct err *e)
+{
+	char path[PATH_MAX];
+	int r, fd;
+
+	r = tree_node(&p->c->tree, node, e);
+	if (r == 0)
+		r = tree_path(path, e, "%s/inbox/%s", p->store->path, node);
+	if (r == 0)
+		r = fd_mkdir_p(path, 0755, e);
+	if (r < 0)
+		return err_wrap(e, r, "the store is not ours to write");
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? err_sys(e, errno, "open '%s'", path) : fd;
+}
+
+static int put_all(struct pack *p, int local, json_t *answer, struct err *e)
+{
+	char name[129], node[TREE_NODE_LEN + 1], file[300];
+	struct archived a = {0};
+	auto_close int inbox = -1;
+	int r;
+
+	name_of(p, name);
+	inbox = open_inbox(p, node, e);
+	if (inbox < 0)
+		return inbox;
+	/* An older one of that name is no description of this archive. */
+	snprintf(file, sizeof(file), "%s.json", name);
+	unlinkat(inbox, file, 0);
+	r = put_tar(p, local, inbox, name, &a, e);
+	if (r == 0)
+		r = put_json(p, inbox, name, &a, e);
+	if (r < 0)
+		return r;
+	json_object_set_new(answer, "inbox",
+			    json_sprintf("inbox:%s/%s", node, name));
+	return 0;
+}
+
+int pack_to_inbox(struct pack *p, pack_fn *fn, json_t *answer, struct err *e)
+{
+	auto_close int top = -1, local = -1;
+	char name[64];
+	int r;
+
+	r = scratch(p, name, &top, &local, e);
+	if (r < 0)
+		return r;
+	r = fn(p, local, NULL, e);
+	if (r == 0)
+		r = put_all(p, local, answer, e);
+	blob_free(steal_ptr(p->blob));
+	fd_remove_tree(top, name, NULL);
+	return r;
+}
