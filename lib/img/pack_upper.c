@@ -251,6 +251,8 @@ static int add_new_file(struct packing *k, const struct walk_item *it, int fd,
 	struct fsnode attr;
 	int r;
 
+	if ((uint64_t)it->st.st_size > FS_FILE_MAX)
+		return too_large(e, it->path, "a file of over 8 TiB");
 	attributes(it, &attr);
 	attr.size = (uint64_t)it->st.st_size;
 	r = put(k, it, &attr, ret, e);
