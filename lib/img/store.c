@@ -90,17 +90,13 @@ int store_at(const struct store *s, const char *rel, int flags)
 	return fd < 0 ? -errno : fd;
 }
 
-int store_read(const struct store *s, const char *rel, size_t max, json_t **ret,
-	       struct err *e)
+static int read_json(int fd, const char *rel, size_t max, json_t **ret,
+		     struct err *e)
 {
 	auto_free char *text = NULL;
-	auto_close int fd = -1;
 	size_t len;
 	int r;
 
-	fd = store_at(s, rel, O_RDONLY);
-	if (fd < 0)
-		return err_sys(e, -fd, "open '%s'", rel);
 	r = fd_read_all(fd, max, &text, &len, e);
 	if (r == 0)
 		r = json_parse(text, len, ret, e);
@@ -111,6 +107,17 @@ int store_read(const struct store *s, const char *rel, size_t max, json_t **ret,
 		return -EBADMSG;
 	}
 	return r < 0 ? err_wrap(e, r, "'%s'", rel) : 0;
+}
+
+int store_read(const struct store *s, const char *rel, size_t max, json_t **ret,
+	       struct err *e)
+{
+	auto_close int fd = -1;
+
+	fd = store_at(s, rel, O_RDONLY);
+	if (fd < 0)
+		return err_sys(e, -fd, "open '%s'", rel);
+	return read_json(fd, rel, max, ret, e);
 }
 
 /* --- opening ------------------------------------------------------------- */
@@ -177,10 +184,14 @@ int store_open_kind(const struct store *s, enum store_kind kind,
 	char rel[STORE_REL_MAX], pruned[STORE_REL_MAX];
 	int fd;
 
-	fd = store_at(s, store_rel(kind, d, rel), O_RDONLY);
-	/* A prune may have it in hand and put it back right away. */
+	store_rel(kind, d, rel);
+	store_pruned_rel(kind, d, pruned);
+	fd = store_at(s, rel, O_RDONLY);
+	/* A prune may have it in hand, or just have put it back. */
 	if (fd == -ENOENT)
-		fd = store_at(s, store_pruned_rel(kind, d, pruned), O_RDONLY);
+		fd = store_at(s, pruned, O_RDONLY);
+	if (fd == -ENOENT)
+		fd = store_at(s, rel, O_RDONLY);
 	if (fd < 0)
 		return err_sys(e, -fd, "open '%s'", rel);
 	return fd;
@@ -239,14 +250,13 @@ int store_manifest(const struct store *s, const struct digest *digest,
 		   json_t **ret, struct err *e)
 {
 	char rel[STORE_REL_MAX];
-	int r;
+	auto_close int fd = -1;
 
-	r = store_read(s, store_rel(STORE_MANIFEST, digest, rel), MANIFEST_MAX,
-		       ret, e);
-	if (r == -ENOENT)
-		r = store_read(s, store_pruned_rel(STORE_MANIFEST, digest, rel),
-			       MANIFEST_MAX, ret, e);
-	return r == -ENOENT ? no_manifest(digest, e) : r;
+	fd = store_open_kind(s, STORE_MANIFEST, digest, e);
+	if (fd < 0)
+		return fd == -ENOENT ? no_manifest(digest, e) : fd;
+	return read_json(fd, store_rel(STORE_MANIFEST, digest, rel),
+			 MANIFEST_MAX, ret, e);
 }
 
 int store_layer(const struct store *s, const struct digest *digest,

@@ -9,11 +9,8 @@
 #include "base/walk.h"
 #include "img/store_priv.h"
 
-/* Each file below ${dir}, with its path from there. */
-typedef int file_fn(void *arg, char *path, struct err *e);
-
-static int each_file(const struct store *s, const char *dir, unsigned depth_max,
-		     file_fn *fn, void *arg, struct err *e)
+int store_files(const struct store *s, const char *dir, unsigned depth_max,
+		store_file_fn *fn, void *arg, struct err *e)
 {
 	auto_walk struct walk *w = NULL;
 	auto_close int fd = -1;
@@ -94,7 +91,7 @@ int store_tags(const struct store *s, store_tag_fn *fn, void *arg,
 {
 	struct tags t = {.s = s, .fn = fn, .arg = arg};
 
-	return each_file(s, "tag", IMG_NAME_MAX, tag_file, &t, e);
+	return store_files(s, "tag", IMG_NAME_MAX, tag_file, &t, e);
 }
 
 /* --- objects ------------------------------------------------------------- */
@@ -123,7 +120,7 @@ int store_objects(const struct store *s, enum store_kind kind,
 {
 	struct objects o = {.kind = kind, .fn = fn, .arg = arg};
 
-	return each_file(s, store_dir_of(kind), 2, object_file, &o, e);
+	return store_files(s, store_dir_of(kind), 2, object_file, &o, e);
 }
 
 int store_manifests(const struct store *s, store_digest_fn *fn, void *arg,
@@ -169,7 +166,7 @@ int store_leases(const struct store *s, store_lease_fn *fn, void *arg,
 {
 	struct leases l = {.s = s, .fn = fn, .arg = arg};
 
-	return each_file(s, "lease", 2, lease_file, &l, e);
+	return store_files(s, "lease", 2, lease_file, &l, e);
 }
 
 /* --- dependants ---------------------------------------------------------- */

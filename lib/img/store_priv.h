@@ -83,6 +83,12 @@ int store_want(const struct store *s, enum store_kind kind,
 int store_put_back(const struct store *s, enum store_kind kind,
 		   const struct digest *d);
 
+/* store_files(s, dir, depth_max, fn, arg, e): each file below ${dir}, at most
+ * so deep, with its path from there, which ${fn} may change. */
+typedef int store_file_fn(void *arg, char *path, struct err *e);
+int store_files(const struct store *s, const char *dir, unsigned depth_max,
+		store_file_fn *fn, void *arg, struct err *e);
+
 /* store_objects(s, kind, fn, arg, e): each of a kind. */
 int store_objects(const struct store *s, enum store_kind kind,
 		  store_digest_fn *fn, void *arg, struct err *e);

@@ -144,6 +144,8 @@ static int make_store(const char *path, struct err *e)
 		return err_sys(e, errno, "open '%s'", path);
 	if (fstatat(s.fd, "store.json", &st, AT_SYMLINK_NOFOLLOW) == 0)
 		return 0;
+	if (fchmod(s.fd, 0755) < 0) /* whatever our umask */
+		return err_sys(e, errno, "mode of '%s'", path);
 	for (size_t i = 0; i < array_len(dirs); i++) {
 		r = store_mkdirs(&s, dirs[i], 0755, e);
 		if (r < 0)
