@@ -53,7 +53,6 @@ static int command_main(void *arg)
 {
 	struct entry *en = arg;
 
-	en->out.inner = getpid();
 	become(&en->b);
 	return 1;
 }
@@ -99,18 +98,25 @@ static int second_main(void *arg)
 	};
 	pid_t pid;
 
+	/* Not for the command to say: it may be killed before it runs. */
 	pid = clone_child(&c, command_main, en);
 	if (pid < 0)
 		en->r = pid;
+	else
+		en->out.inner = pid;
 	return pid < 0;
 }
 
-static void end(int pidfd)
+/* Whoever is killed while it clones leaves the number of a descriptor that the
+ * kernel took back; nobody has opened another since. */
+static void end(int *pidfd)
 {
-	if (pidfd < 0)
+	if (*pidfd >= 0 && fcntl(*pidfd, F_GETFD) < 0)
+		*pidfd = -1;
+	if (*pidfd < 0)
 		return;
-	syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
-	proc_wait_pidfd(pidfd, -1);
+	syscall(SYS_pidfd_send_signal, *pidfd, SIGKILL, NULL, 0);
+	proc_wait_pidfd(*pidfd, -1);
 }
 
 /* The first or the second was killed: others may stand on our stacks still.
@@ -118,8 +124,8 @@ static void end(int pidfd)
 static void cut(struct entry *en)
 {
 	en->cut = true;
-	end(en->second);
-	end(en->out.pidfd);
+	end(&en->second);
+	end(&en->out.pidfd);
 }
 
 static int clone_second(struct entry *en)

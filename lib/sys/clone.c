@@ -79,12 +79,11 @@ static pid_t plain_clone(const struct clone_child *c, int (*fn)(void *),
 	return pid < 0 ? -errno : pid;
 }
 
-pid_t clone_child(const struct clone_child *c, int (*fn)(void *), void *arg)
+static pid_t full_clone(const struct clone_child *c, int (*fn)(void *),
+			void *arg)
 {
 	struct clone_args a;
 
-	if (c->plain)
-		return plain_clone(c, fn, arg);
 	memset(&a, 0, sizeof(a));
 	a.flags = c->flags | CLONE_VM;
 	a.exit_signal = (uint64_t)c->exit_signal;
@@ -103,6 +102,16 @@ pid_t clone_child(const struct clone_child *c, int (*fn)(void *), void *arg)
 		a.child_tid = (uint64_t)(uintptr_t)c->clear_tid;
 	}
 	return (pid_t)raw_clone3(&a, sizeof(a), fn, arg);
+}
+
+pid_t clone_child(const struct clone_child *c, int (*fn)(void *), void *arg)
+{
+	pid_t pid = c->plain ? plain_clone(c, fn, arg) : full_clone(c, fn, arg);
+
+	/* The kernel may have stored the number of one that it took back. */
+	if (pid < 0 && c->pidfd)
+		*c->pidfd = -1;
+	return pid;
 }
 
 int clone_wait_clear(const pid_t *tid, unsigned timeout_ms)

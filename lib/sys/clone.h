@@ -19,7 +19,7 @@ struct clone_child {
 	uint64_t flags; /* CLONE_VM is added */
 	int exit_signal;
 	int into_cgroup; /* -1, or a directory for CLONE_INTO_CGROUP */
-	int *pidfd;	 /* NULL, or where CLONE_PIDFD puts it */
+	int *pidfd;	 /* NULL, or where CLONE_PIDFD puts it; -1 on failure */
 	/* By clone, not clone3, which filters refuse: 32-bit flags, no
 	 * into_cgroup. */
 	bool plain;

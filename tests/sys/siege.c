@@ -6,8 +6,8 @@
  *
  *	siege inside      single attempts
  *	siege bomb        fork until refused, say "bomb N", wait for the end
- *	siege hunt N      for N seconds trace and read every process that comes
- *	siege ambush N S  for N seconds send signal S to every process that
+ *	siege hunt        until SIGUSR1 trace and read every process that comes
+ *	siege ambush S    until SIGUSR1 send signal S to every process that
  *comes siege reach W...  unix:PATH abstract:NAME tcp:ADDRESS:PORT vsock:PORT
  *	siege whoami      euid and capabilities, for copies with setuid or file
  *	                  capabilities
@@ -494,38 +494,52 @@ static void hunt_one(pid_t pid, struct prey *p)
 	}
 }
 
-/* Signal every process as soon as there is one: those on their way in, too. */
-static int ambush(int seconds, int sig)
+static volatile sig_atomic_t over;
+
+static void on_usr1(int sig)
 {
-	time_t end = time(NULL) + seconds;
+	(void)sig;
+	over = 1;
+}
+
+/* Both last as long as what they are up against, however slow the machine. */
+static void until_usr1(void)
+{
+	signal(SIGUSR1, on_usr1);
+	alarm(120);
+}
+
+/* Signal every process as soon as there is one: those on their way in, too. */
+static int ambush(int sig)
+{
 	pid_t last = getpid();
 	unsigned hit = 0;
 	char text[32];
 
+	until_usr1();
 	say(11, "ambush", "ready");
-	while (time(NULL) < end)
-		for (int i = 0; i < 2000; i++)
-			for (pid_t next = last + 1; next < last + 6; next++)
-				if (kill(next, sig) == 0) {
-					hit++;
-					last = next;
-				}
+	while (!over)
+		for (pid_t next = last + 1; next < last + 6; next++)
+			if (kill(next, sig) == 0) {
+				hit++;
+				last = next;
+			}
 	snprintf(text, sizeof(text), "%u", hit);
 	say(11, "ambush hit", text);
 	return 0;
 }
 
-static int hunt(int seconds)
+static int hunt(void)
 {
 	static unsigned char known[1 << 22];
-	time_t end = time(NULL) + seconds;
 	struct prey p = {0};
 	struct dirent *de;
 	char text[256];
 	DIR *d = opendir("/proc");
 	pid_t pid;
 
-	for (bool first = true; d && time(NULL) < end; first = false) {
+	until_usr1();
+	for (bool first = true; d && !over; first = false) {
 		rewinddir(d);
 		while ((de = readdir(d))) {
 			pid = atoi(de->d_name);
@@ -615,10 +629,10 @@ int main(int argc, char **argv)
 		return whoami();
 	if (!strcmp(what, "bomb"))
 		bomb();
-	if (!strcmp(what, "hunt") && argc > 2)
-		return hunt(atoi(argv[2]));
-	if (!strcmp(what, "ambush") && argc > 3)
-		return ambush(atoi(argv[2]), atoi(argv[3]));
+	if (!strcmp(what, "hunt"))
+		return hunt();
+	if (!strcmp(what, "ambush") && argc > 2)
+		return ambush(atoi(argv[2]));
 	if (!strcmp(what, "reach")) {
 		for (int i = 2; i < argc; i++)
 			attempt(16, argv[i], reach, argv[i]);
