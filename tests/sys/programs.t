@@ -46,7 +46,7 @@ python3 p.py'
 		gcc -g -O0 -pthread g.c -o g && ./g'
 	works gdb '$1 = 42' 'gdb -q -batch -ex "break 5" -ex run \
 		-ex "print x" ./g 2>&1 | grep "^.1 ="'
-	works strace '+++ exited with 0 +++' 'strace -f ./g 2>&1'
+	works strace '+++ exited with 0 +++' 'strace -f sh -c "(:); :" 2>&1'
 	works git 1 'rm -rf r; git init -q r && cd r && echo x >f && git add f &&
 		git -c user.name=a -c user.email=a@b commit -qm x &&
 		git rev-list --count HEAD'
