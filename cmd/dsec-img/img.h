@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "box/tree.h"
+#include "img/image.h"
 #include "img/store.h"
 #include "wire/exit.h"
 #include "wire/record.h"
@@ -20,7 +21,7 @@
  */
 struct img_ctx {
 	struct tree tree;
-	json_t *config; /* images.json, an object; borrowed by operations */
+	struct image_config config; /* images.json */
 
 	/* Of this request: see img_store(). */
 	struct store store;

@@ -306,20 +306,13 @@ static int parse(struct app *app, int argc, char **argv, struct err *e)
 
 static int read_config(struct app *app, struct err *e)
 {
-	char path[PATH_MAX];
 	int r;
 
 	r = tree_init(&app->ctx.tree, e);
-	if (r == 0)
-		r = tree_path(path, e, "%s/images.json", app->ctx.tree.config);
-	if (r < 0)
-		return r;
-	r = json_read_file(AT_FDCWD, path, &app->ctx.config, e);
-	if (r == -ENOENT)
-		return json_pack_or(&app->ctx.config, e, "{}");
-	if (r == -EBADMSG)
-		e->code = "configuration";
-	return r;
+	return r < 0 ? r
+		     : image_config_load(app->ctx.tree.config,
+					 app->ctx.tree.lib, &app->ctx.config,
+					 e);
 }
 
 int main(int argc, char **argv)
@@ -340,7 +333,6 @@ int main(int argc, char **argv)
 		log_err(&e);
 		app.ctx.status = exit_of(&e);
 	}
-	json_decref(app.ctx.config);
 	json_decref(app.defaults);
 	json_decref(app.words);
 	free(app.fields);

@@ -158,34 +158,43 @@ int img_store_path(const struct img_ctx *c, char *path, struct err *e)
 {
 	const char *dir = json_str(c->req, "store");
 
-	if (!*dir)
-		dir = json_str(c->config, "store");
-	if (!*dir)
-		return tree_path(path, e, "%s/img/store", c->tree.lib);
-	return tree_path(path, e, "%s", dir);
+	if (*dir && *dir != '/')
+		return err_set(e, -EINVAL, "bad_value",
+			       "'store' is no absolute path: '%.64s'", dir);
+	return tree_path(path, e, "%s", *dir ? dir : c->config.store);
 }
 
 int img_store(struct img_ctx *c, bool create, const struct store **ret,
 	      struct err *e)
 {
-	(void)c;
-	(void)create;
-	(void)ret;
-	return err_set(e, -EOPNOTSUPP, "unsupported",
-		       "there is no store in this release");
+	char path[PATH_MAX];
+	int r;
+
+	*ret = &c->store;
+	if (c->have_store)
+		return 0;
+	r = img_store_path(c, path, e);
+	if (r == 0)
+		r = create ? store_create(path, &c->store, e)
+			   : store_open(path, &c->store, e);
+	c->have_store = r == 0;
+	return r;
 }
 
 int img_resolve(struct img_ctx *c, const struct store *s, const char *text,
 		struct img_name *ret_name, struct digest *ret_digest,
 		struct err *e)
 {
+	struct img_name name;
+	int r;
+
 	(void)c;
-	(void)s;
-	(void)text;
-	(void)ret_name;
-	(void)ret_digest;
-	return err_set(e, -EOPNOTSUPP, "unsupported",
-		       "there is no store in this release");
+	r = img_name_parse(text, &name, e);
+	if (r == 0)
+		r = store_resolve(s, &name, ret_digest, e);
+	if (r == 0 && ret_name)
+		*ret_name = name;
+	return r;
 }
 
 /* --- a request ----------------------------------------------------------- */
@@ -239,6 +248,9 @@ int img_run(struct img_ctx *c, json_t *req, struct err *e)
 		*e = why;
 	else if (r < 0)
 		r = img_refuse(c, req, &why, e);
+	if (c->have_store)
+		store_close(&c->store);
+	c->have_store = false;
 	c->req = NULL;
 	c->op = NULL;
 	return r;

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "box/claim.h"
+#include "item.h"
+
+int claims_hold(struct img_ctx *c, int *ret_fd, bool *ret_unseen, struct err *e)
+{
+	struct err why = {0};
+	int r;
+
+	*ret_unseen = false;
+	r = claim_hold(&c->tree, ret_fd, &why);
+	if (r == 0)
+		return 1;
+	/* No run tree: no sandbox.  Not ours to see: leases must do. */
+	if (r == -ENOENT)
+		return 0;
+	if (r == -EACCES || r == -EPERM) {
+		*ret_unseen = true;
+		return 0;
+	}
+	if (e)
+		*e = why;
+	return r;
+}
+
+static int add_layers(void *arg, const char *id, const json_t *claim,
+		      const struct digest *layers, size_t n, struct err *e)
+{
+	(void)id;
+	(void)claim;
+	return dset_add(arg, layers, n, e);
+}
+
+int claims_in_use(struct img_ctx *c, struct dset *set, struct err *e)
+{
+	return claim_layers(&c->tree, add_layers, set, e);
+}
