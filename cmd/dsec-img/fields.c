@@ -34,10 +34,14 @@ const struct field img_common[COMMON_LEN] = {
 static const struct field import_fields[] = {
 	SOURCE_FIELD, AS_FIELD, KIND_FIELD, AT_FIELD, DICT_FIELD,
 	ENV_FIELD, USER_FIELD, WORKDIR_FIELD, PLATFORM_FIELD,
+	{{"exclude", NULL, 'x', "PATTERN", "leave out of a directory what matches; repeats"}, "exclude", FIELD_STRS, 0, 0, NULL},
+	{{"oci-whiteouts", NULL, 0, NULL, "in a tar, .wh.NAME removes NAME of what is below"}, "oci_whiteouts", FIELD_BOOL, 0, 0, NULL},
 };
 static const struct field pull_fields[] = {
 	SOURCE_FIELD, AS_FIELD, KIND_FIELD, AT_FIELD, DICT_FIELD,
 	ENV_FIELD, USER_FIELD, WORKDIR_FIELD, PLATFORM_FIELD,
+	{{"authfile", NULL, 0, "FILE", "credentials, for skopeo"}, "authfile", FIELD_STR, 1, FIELD_STR_MAX - 1, NULL},
+	{{"insecure", NULL, 0, NULL, "a registry without TLS, or not checked"}, "insecure", FIELD_BOOL, 0, 0, NULL},
 };
 static const struct field name_fields[] = {NAME_FIELD};
 static const struct field unmount_fields[] = {

@@ -141,10 +141,8 @@ static size_t xattr_bytes(const struct fsnode *n)
 int import_xattr(struct import *x, struct fsnode *n, const char *name,
 		 const void *value, size_t len, struct err *e)
 {
-	bool mark = x->flags & IMPORT_OVERLAY && !strcmp(name, FS_OPAQUE);
-
 	if (!known_xattr(name) || strlen(name) > FS_NAME_MAX ||
-	    (!strncmp(name, OVERLAY, strlen(OVERLAY)) && !mark)) {
+	    !strncmp(name, OVERLAY, strlen(OVERLAY))) {
 		x->dropped.xattrs++;
 		return 0;
 	}

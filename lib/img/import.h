@@ -18,9 +18,6 @@ enum import_flags {
 	/* Whiteouts as OCI writes them (.wh.NAME, .wh..wh..opq) become
 	 * overlay's own; without it they are files of such a name. */
 	IMPORT_OCI = 1 << 0,
-	/* From our own pack: overlay's whiteouts (character devices 0:0) and
-	 * opaque marks are meant. */
-	IMPORT_OVERLAY = 1 << 1,
 };
 
 #define IMPORT_NODES_MAX (8U << 20) /* of a tree */

@@ -287,7 +287,7 @@ static int put_other(struct visit *v, const struct walk_item *it,
 		v->x->dropped.sockets++;
 		return 0;
 	}
-	if (fsnode_is_whiteout(&attr) && !(v->x->flags & IMPORT_OVERLAY)) {
+	if (fsnode_is_whiteout(&attr)) {
 		v->x->dropped.devices++;
 		return 0;
 	}

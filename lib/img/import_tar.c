@@ -49,6 +49,8 @@ static int told(const struct taking *k, int r, struct err *e)
 		err_wrap(e, r, "entry '%s' at offset %llu",
 			 import_name(k->name.data, name),
 			 (unsigned long long)k->offset);
+	if (e && r == -EFBIG)
+		e->code = "too_large";
 	if (e && is_entry(r)) {
 		e->code = "bad_archive";
 		e->r = -EBADMSG;
@@ -270,7 +272,7 @@ static int put_node(struct taking *k, const struct tar_entry *en, struct err *e)
 	r = attr_of(en, &attr, e);
 	if (r < 0)
 		return r;
-	if (!(x->flags & IMPORT_OVERLAY) && fsnode_is_whiteout(&attr)) {
+	if (fsnode_is_whiteout(&attr)) {
 		x->dropped.devices++;
 		return 0;
 	}
@@ -339,6 +341,8 @@ static int take_all(struct taking *k, struct err *e)
 		if (r < 0)
 			return told(k, r, e);
 	}
+	if (r == 0 && k->r.offset == 0 && k->r.eof && k->r.have == 0)
+		r = bad(e, "there is nothing in it");
 	return r < 0 ? told(k, r, e) : put_whiteouts(k, e);
 }
 

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -425,6 +426,17 @@ bool source_is_plain(const struct source *s)
 uint64_t source_taken(const struct source *s)
 {
 	return s->taken;
+}
+
+uint64_t source_size(const struct source *s)
+{
+	struct stat st;
+
+	if (s->left < (uint64_t)INT64_MAX)
+		return s->taken + s->left;
+	if (fstat(s->fd, &st) < 0 || !S_ISREG(st.st_mode))
+		return 0;
+	return (uint64_t)st.st_size;
 }
 
 int source_end(struct source *s, struct err *e)

@@ -43,8 +43,9 @@ int64_t source_skip(void *arg, uint64_t n, struct err *e);
 /* Does anything have to be decompressed? */
 bool source_is_plain(const struct source *s);
 
-/* The bytes read so far, as they are there. */
+/* The bytes read so far, as they are there, and all there are; 0: not known. */
 uint64_t source_taken(const struct source *s);
+uint64_t source_size(const struct source *s);
 
 /* source_end(s, e): read what is left, so that the whole stream was checked and
  * the digests are complete. */
