@@ -301,15 +301,19 @@ helper_cleaned() { ! helper_writes; }
 wait_for 5 helper_cleaned
 ok $? "its client dies: nothing half is left"
 is "$(inside 'ls /tmp/fromtar/half 2>&1' | grep -c "No such")" 1 "nor the name"
-inside 'yes | head -c 200000000 >/tmp/slow'
+# One that has little CPU, so that its copy is not over before it is seen.
+timeout 30 dsec-run --detach -n snail --memory 256M --cpu 0.05 -- sleep 1000 \
+	>"$T/.out"
+timeout 60 dsec-exec snail -- sh -c 'head -c 100000000 /dev/zero >/tmp/slow'
 mkdir slowly
-dsec-exec --cp a:/tmp/slow slowly/f 2>"$T/.err" &
+dsec-exec --cp snail:/tmp/slow slowly/f 2>"$T/.err" &
 client=$!
 # shellcheck disable=SC2317,SC2010
 half_here() { ls -A slowly | grep -q '^\.dsec-'; }
-wait_for 5 half_here && kill -TERM $client
+wait_for 30 half_here && kill -TERM $client
 wait $client
 is "$? $(find slowly -type f)" "1 " "a signal: nothing half is left here"
+timeout 30 dsec-pause --stop --grace 0 snail >"$T/.out"
 printf '%s\n' '{"op":"watch","sandbox":"a","path":"/tmp","deadline_ms":4000}' |
 	timeout 30 dsec-exec >"$T/.w" &
 wait_for 5 grep -q watching "$T/.w"
