@@ -87,7 +87,9 @@ static int take_flags(int argc, char **argv, json_t *req, bool *ret_one,
 					       i - p.i);
 		json_object_set_new(req, "command", cmd);
 	}
+	/* "--" and nothing: the image's own command. */
 	*ret_one = json_object_get(req, "command") || arg_detach ||
+		   (p.i > 1 && p.i == argc && !strcmp(argv[argc - 1], "--")) ||
 		   json_object_get(req, "name") ||
 		   (isatty(STDIN_FILENO) && !arg_jobs);
 	return 0;

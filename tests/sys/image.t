@@ -59,12 +59,12 @@ isnt "$base" null "the import says the digest"
 
 # Overridden: a file, a whiteout, an opaque directory, a file for a directory.
 mkdir -p "$T/mid/d" "$T/mid/opq"
-mknod "$T/mid/d/a" c 0 0
+touch "$T/mid/d/.wh.a" "$T/mid/opq/.wh..wh..opq"
 echo B >"$T/mid/d/b"
 echo new >"$T/mid/opq/new"
-xattr "$T/mid/opq" trusted.overlay.opaque y
 echo file >"$T/mid/d/sub"
-import "dir:$T/mid" root/mid:1 --kind toolkit --env B=mid
+tar -C "$T/mid" -cf "$T/mid.tar" d opq
+import "tar:$T/mid.tar" root/mid:1 --kind toolkit --env B=mid --oci-whiteouts
 
 # And again: a directory where the whiteout was.
 mkdir -p "$T/top/d/a" "$T/top/work"
@@ -77,8 +77,9 @@ import "dir:$T/top" root/top:1 --kind workspace --env C=top --workdir /work/made
 # shellcheck disable=SC2016
 look='cd /; for f in $(find . -xdev | sort); do
 	case $f in ./proc/*|./dev/*) continue;; esac
-	stat -c "%n %f %u:%g %s %Y" $f | grep -v "^\. "
+	stat -c "%n %f %u:%g %Y" $f | grep -v "^\. "
 	test -L $f || test ! -f $f || dd if=$f bs=64k 2>/dev/null | wc -c
+	test ! -L $f || readlink $f
 done'
 
 three() { # COMMAND...
@@ -112,7 +113,7 @@ for way in file loop directory; do
 	three sh -c "$look"
 	is "$status" 0 "$way: a command on three layers"
 	printf '%s\n' "$out" >"$T/see.$way"
-	three sh -c 'cat /d/a/in /d/b /d/sub; ls /opq /d'
+	three sh -c 'cat /d/a/in /d/b /d/sub; ls /opq; ls /d'
 	is "$(flat)" "in B file new a b b2 sub" \
 		"$way: overridden files, whiteouts, opaque directories"
 	case $way in
@@ -125,7 +126,8 @@ done
 for way in loop directory; do
 	[ -s "$T/see.$way" ] || continue
 	ok "$(cmp -s "$T/see.file" "$T/see.$way"; echo $?)" \
-		"by $way the same is seen as from files"
+		"by $way the same is seen as from files" ||
+		diag "$(diff "$T/see.file" "$T/see.$way" | head -n 10)"
 done
 run timeout 60 dsec-img unmount --all
 [ ! -e "$DSEC_LIB/img/dir" ] || is "$(ls -A "$DSEC_LIB/img/dir")" "" \
@@ -206,15 +208,15 @@ oci_archive() { # FILE CONFIG
 oci_archive "$T/run.tar" \
 	'{"Entrypoint":["/bin/echo","entry"],"Cmd":["cmd"],"Env":["V=1"]}'
 import "docker-archive:$T/run.tar" root/run:1
-run timeout 60 dsec-run --rm --image root/run:1
+run timeout 60 dsec-run --rm --image root/run:1 --
 is "$status $out" "0 entry cmd" "without a command: entrypoint and cmd"
 run timeout 60 dsec-run --rm --image root/run:1 -- /bin/echo given
 is "$out" given "a command replaces both"
 out=$(echo '{"rm":true,"image":"root/run:1"}' | timeout 60 dsec-run)
 is "$(field "$out" .stdout)" "entry cmd" "in a record too"
-run timeout 60 dsec-run --rm
+run timeout 60 dsec-run --rm --
 is "$status" 125 "host has none"
-run timeout 60 dsec-run --rm --image root/base:1
+run timeout 60 dsec-run --rm --image root/base:1 --
 like "$err" "'command' is missing" "nor has this one"
 
 # --- the same mount for all --------------------------------------------------
@@ -249,7 +251,7 @@ echo '{"rm":true,"image":"root/base:1","layers":["root/moving:1"],"command":"cat
 wait_for 30 answers 2
 mkdir "$T/moved"
 echo moved >"$T/moved/b"
-import "dir:$T/moved" root/moving:1 --at /d
+import "dir:$T/moved" root/moving:1 --kind workspace --at /d
 echo '{"rm":true,"image":"root/base:1","layers":["root/moving:1"],"command":"cat /d/b"}' >&9
 wait_for 30 answers 3
 exec 9>&-
