@@ -8,7 +8,8 @@ page=tests/field-reports.md
 
 rows=$(awk -F'|' '/^\| [0-9]+ \|/ { gsub(/[ `]+/, " ", $4)
 	gsub(/^ +| +$/, "", $5); n = $2 + 0; print n "|" $4 "|" $5 }' "$page")
-is "$(printf '%s\n' "$rows" | wc -l)" 42 "42 reports"
+[ "$(printf '%s\n' "$rows" | wc -l)" -ge 42 ]
+ok $? "42 reports at least"
 
 while IFS='|' read -r n files waits; do
 	if [ -z "$(printf %s "$files" | tr -d ' ')" ]; then

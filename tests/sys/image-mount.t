@@ -1,0 +1,179 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Layers on a node: who uses them, what a killed mount leaves, what cannot be
+# trusted, and what the node does with those that nobody uses.
+# shellcheck source=tests/tap.sh
+. "$(dirname "$0")/../tap.sh"
+need_root
+need_tools jq busybox strace
+tree_new
+
+import() { # NAME SOURCE [FLAG...]
+	import_name=$1 import_from=$2
+	shift 2
+	run timeout 60 dsec-img import "$import_from" --as "$import_name" "$@"
+	[ "$status" -eq 0 ] || diag "import of $import_from: $out $err"
+	field "$out" .digest
+}
+
+mkdir -p "$T/base/bin" "$T/base/etc" "$T/base/root" "$T/dir"
+cp "$(command -v busybox)" "$T/base/bin/busybox"
+for tool in sh cat sleep ls; do
+	ln -s busybox "$T/base/bin/$tool"
+done
+echo one >"$T/base/f"
+ln "$T/base/f" "$T/base/g"
+echo two >"$T/dir/h"
+base=$(import root/base:1 "dir:$T/base" --kind base)
+tool=$(import root/tool:1 "dir:$T/dir" --kind toolkit)
+isnt "$base" "$tool" "two layers"
+
+is_mounted() { # DIGEST
+	grep -q " $DSEC_RUN/mnt/$1 " /proc/self/mountinfo
+}
+
+loops() {
+	grep -lsF "$T/" /sys/block/loop*/loop/backing_file | wc -l
+}
+
+leases() {
+	find "$DSEC_LIB/img/store/lease" -name '*.json' 2>/dev/null | wc -l
+}
+
+unmount_all() {
+	run timeout 60 dsec-img unmount --all
+}
+
+# --- who uses it -------------------------------------------------------------
+
+s=$(timeout 60 dsec-run --detach --image root/base:1 --layer root/tool:1 |
+	jq -r .sandbox)
+run timeout 20 dsec-exec "$s" -- cat /f /h
+is "$(printf '%s' "$out" | tr '\n' ' ')" "one two" "a sandbox on both"
+is "$(leases)" 2 "the node has leases of what it mounted"
+run timeout 20 dsec-img unmount root/base:1
+is "$status $(field "$out" .error.code)" "1 image_in_use" \
+	"field report 43: what a sandbox uses is not unmounted" ||
+	diag "$out"
+like "$(field "$out" .error.message)" "$s" "and the user is named"
+run timeout 20 dsec-img rm root/base:1
+is "$(field "$out" 'select(.ok == false).error.code')" image_in_use \
+	"nor removed"
+timeout 20 dsec-pause "$s" >/dev/null
+run timeout 20 dsec-img rm root/tool:1
+is "$(field "$out" 'select(.ok == false).error.code')" image_in_use \
+	"nor while it is paused"
+like "$out" "$s" "and that user is named too"
+unmount_all
+is "$status $(field "$out" '.unmounted | length')" "0 0" \
+	"all that nobody uses is nothing"
+run timeout 20 dsec-doctor --json --only dead
+json_is "$out" '[true,true]' "dsec-doctor sees them in use" \
+	'[.mounts[].used]'
+timeout 20 dsec-pause --stop "$s" >/dev/null
+run timeout 20 dsec-doctor --leaks
+is "$status" 0 "mounts that wait for the next sandbox are no leak"
+run timeout 20 dsec-doctor --json --only dead
+json_is "$out" '[2,2]' "but told" '[.values.layers, .values.layers_unused]'
+run timeout 20 dsec-doctor --json --fix --only dead
+like "$(field "$out" '.fixed[]')" '2 layers' "--fix unmounts them"
+is_mounted "$base"
+isnt $? 0 "they are gone"
+is "$(leases)" 0 "and their leases"
+
+# Removals beside launches: each launch works, or is told there is no such
+# image; none runs without its layers.
+i=0
+while [ $i -lt 8 ]; do
+	import "root/race:$i" "dir:$T/dir" --kind workspace --at "/r$i" >/dev/null
+	i=$((i + 1))
+done
+i=0
+while [ $i -lt 8 ]; do
+	echo '{"id":'$i',"rm":true,"image":"root/base:1","layers":["root/race:'$i'"],"command":"cat /r'$i'/h"}'
+	i=$((i + 1))
+done >"$T/requests"
+timeout 60 dsec-run --jobs 4 <"$T/requests" >"$T/answers" &
+racer=$!
+i=8
+while [ $i -gt 0 ]; do
+	i=$((i - 1))
+	timeout 20 dsec-img rm "root/race:$i" >/dev/null 2>&1 &
+	timeout 20 dsec-img rm "root/race:$i" >/dev/null 2>&1
+	timeout 20 dsec-img unmount --all >/dev/null 2>&1
+	wait $!
+done
+wait "$racer"
+is "$(jq -c 'if .ok then .stdout else .error.code end' "$T/answers" |
+	grep -cvE '^"(two\\n|image_unknown)"$')" 0 \
+	"field report 43: removals beside launches fail nobody half way" ||
+	diag "$(cat "$T/answers")"
+is "$(wc -l <"$T/answers")" 8 "all of them answered"
+
+# --- killed on the way -------------------------------------------------------
+
+killed() { # WAY CALL WHEN
+	echo "{\"mount\":\"$1\"}" >"$DSEC_CONFIG/images.json"
+	timeout 60 strace -f -o "$T/trace" -e "trace=$2" \
+		-e "inject=$2:signal=SIGKILL:when=$3" \
+		dsec-img mount root/base:1 >/dev/null 2>&1
+	[ $? -eq 137 ] || {
+		diag "$1: $2 is not called $3 times"
+		unmount_all
+		return 1
+	}
+	killed_n=$((killed_n + 1))
+	is_mounted "$base" || [ "$(loops)" -eq 0 ] ||
+		killed_bad="$killed_bad $1:$2:$3:loop"
+	timeout 60 dsec-img mount root/base:1 >"$T/.o" 2>&1 ||
+		killed_bad="$killed_bad $1:$2:$3:repeat"
+	timeout 60 dsec-img unmount --all >"$T/.o" 2>&1 ||
+		killed_bad="$killed_bad $1:$2:$3:unmount"
+	! is_mounted "$base" && [ "$(loops)" -eq 0 ] && [ "$(leases)" -eq 0 ] &&
+		[ -z "$(ls -A "$DSEC_LIB/img/dir" 2>/dev/null)" ] ||
+		killed_bad="$killed_bad $1:$2:$3:left"
+}
+
+unmount_all
+strace -o /dev/null true 2>/dev/null ||
+	{ skip "killed mounts" "no ptrace here"; done_testing; }
+for way in file loop directory; do
+	killed_n=0 killed_bad=''
+	echo "{\"mount\":\"$way\"}" >"$DSEC_CONFIG/images.json"
+	timeout 60 dsec-img mount root/base:1 >/dev/null 2>&1 || {
+		skip "killed on the way: $way" "not here"
+		continue
+	}
+	unmount_all
+	case $way in
+	file) calls='fcntl:1 mkdir:1 fsopen:1 fsconfig:1 fsconfig:4 fsmount:1
+		move_mount:1' ;;
+	loop) calls='ioctl:1 ioctl:2 ioctl:3 fsopen:1 fsmount:1 move_mount:1' ;;
+	directory) calls='mkdirat:1 mkdirat:2 symlinkat:1 linkat:1 fchownat:2
+		utimensat:3 syncfs:1 renameat:1' ;;
+	esac
+	for at in $calls; do
+		killed "$way" "${at%:*}" "${at#*:}"
+	done
+	is "$killed_bad" "" "$way: killed at $killed_n places, the next mends it"
+	isnt "$killed_n" 0 "$way: it was killed"
+done
+rm "$DSEC_CONFIG/images.json"
+
+# --- what cannot be trusted --------------------------------------------------
+
+store=$DSEC_LIB/img/store
+meta=$(find "$store/meta" -name '*.erofs' | head -n 1)
+cp "$meta" "$T/meta"
+for meta in "$store"/meta/sha256/*/*.erofs; do
+	printf 'x' | dd of="$meta" bs=1 seek=1100 conv=notrunc 2>/dev/null
+done
+run timeout 60 dsec-run --detach --image root/base:1
+is "$(field "$out" .error.code)" image_damaged \
+	"metadata that is not what its digest says is never mounted"
+is_mounted "$base"
+isnt $? 0 "it is not"
+is "$(leases)" 0 "and no lease is left"
+run timeout 20 dsec-doctor --leaks
+is "$status" 0 "nor anything else"
+done_testing
