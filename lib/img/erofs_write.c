@@ -196,6 +196,13 @@ static int measure_xattrs(const struct fsnode *n, uint32_t *ret, struct err *e)
 	return 0;
 }
 
+static uint8_t *put_bytes(uint8_t *at, const void *data, size_t len)
+{
+	if (len > 0)
+		memcpy(at, data, len);
+	return at + len;
+}
+
 static void put_xattrs(const struct fsnode *n, uint8_t *at)
 {
 	at += sizeof(struct er_xattrs);
@@ -210,10 +217,10 @@ static void put_xattrs(const struct fsnode *n, uint8_t *at)
 			.value_len = htole16((uint16_t)x->len),
 		};
 
-		memcpy(at, &h, sizeof(h));
-		memcpy(at + sizeof(h), rest, len);
-		memcpy(at + sizeof(h) + len, x->value, x->len);
-		at += er_align(sizeof(h) + len + x->len, 4);
+		at = put_bytes(at, &h, sizeof(h));
+		at = put_bytes(at, rest, len);
+		at = put_bytes(at, x->value, x->len);
+		at += er_align(len + x->len, 4) - (len + x->len);
 	}
 }
 

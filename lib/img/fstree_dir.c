@@ -196,21 +196,28 @@ struct fsnode *fsdir_replace(struct fsnode *dir, size_t i, struct fsnode *n)
 	return old;
 }
 
+/* What the table has for entry ${i} becomes ${slot}. */
+static void slot_set(struct fsdir *d, size_t i, uint32_t slot)
+{
+	const char *name = d->ents[i].name;
+	uint32_t *s;
+
+	if (!d->slots)
+		return;
+	s = slot_find(d, name, strlen(name));
+	assert(s);
+	*s = slot;
+}
+
 struct fsnode *fsdir_drop(struct fsnode *dir, size_t i)
 {
 	struct fsdir *d = dir->dir;
 	struct fsnode *n = d->ents[i].node;
 	uint32_t last = d->n - 1;
-	const char *name;
 
-	if (d->slots) {
-		name = d->ents[i].name;
-		*slot_find(d, name, strlen(name)) = FS_GONE;
-	}
+	slot_set(d, i, FS_GONE);
 	if (i != last) {
-		name = d->ents[last].name;
-		if (d->slots)
-			*slot_find(d, name, strlen(name)) = (uint32_t)i + 1;
+		slot_set(d, last, (uint32_t)i + 1);
 		d->ents[i] = d->ents[last];
 		d->sorted = false;
 	}

@@ -61,8 +61,8 @@ int fsnode_opendir(struct fstree *t, struct fsnode *n);
 void fsnode_set_implied(struct fsnode *n);
 bool fsnode_looks_implied(const struct fsnode *n);
 
-/* fsnode_check(n): -errno if a node cannot have the attributes of ${n}. */
-int fsnode_check(const struct fsnode *n);
+/* fsnode_check(a): -errno if a node cannot have the attributes ${a}. */
+int fsnode_check(const struct fsnode *a);
 
 /* fsdir_lookup(dir, name, len): number of the entry, or -1. */
 ssize_t fsdir_lookup(struct fsnode *dir, const char *name, size_t len);

@@ -523,6 +523,42 @@ static void test_speed(void)
 	       (unsigned long long)(got - wrote));
 }
 
+/* Nothing is quadratic: these take seconds if it is. */
+static void test_extremes(void)
+{
+	auto_fstree struct fstree *wide = fstree_new(), *deep = fstree_new();
+	auto_fstree struct fstree *u = NULL, *v = NULL;
+	auto_buf struct buf path = {0}, b = {0}, c = {0};
+	uint64_t at = clock_ms();
+	char name[32];
+
+	for (unsigned i = 0; i < 100000; i++) {
+		snprintf(name, sizeof(name), "d/%x", i * 40503);
+		put(wide, name, S_IFREG);
+	}
+	for (int i = 0; i < 100000; i++)
+		if (buf_add(&path, "d/", 2) < 0)
+			return;
+	put(deep, path.data, S_IFDIR);
+	ok(erofs_write(wide, &b, NULL) == 0 &&
+		   erofs_read(b.data, b.len, &u, NULL) == 0 &&
+		   fstree_count(u) == 100002,
+	   "a directory of 100,000");
+	ok(erofs_write(deep, &c, NULL) == 0 &&
+		   erofs_read(c.data, c.len, &v, NULL) == 0 &&
+		   fstree_count(v) == 100001,
+	   "a tree 100,000 deep");
+	ok(fstree_merge(u, wide, true, NULL) == 0 &&
+		   fstree_merge(v, deep, true, NULL) == 0 &&
+		   fstree_count(u) == 100002 && fstree_count(v) == 100001,
+	   "both laid over themselves");
+	fstree_remove(v, "d");
+	is_int((long long)fstree_count(v), 1, "and removed");
+	at = clock_ms() - at;
+	printf("# %llu ms\n", (unsigned long long)at);
+	ok(at < 20000, "in no time");
+}
+
 int main(void)
 {
 	test_random();
@@ -532,6 +568,7 @@ int main(void)
 	test_lies();
 	test_cut();
 	test_mutated();
+	test_extremes();
 	test_speed();
 	return tap_done();
 }

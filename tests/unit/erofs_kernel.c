@@ -235,6 +235,38 @@ static void test_mounts(void)
 		skip("fsck.erofs agrees", "erofs-utils is not installed");
 }
 
+/* The image and its devices in one file: what a virtual machine has as disk. */
+static void test_flat(void)
+{
+	const unsigned what = TELL_NLINK | TELL_XATTRS | TELL_OVERLAY |
+			      TELL_CONTENT;
+	struct gen g = {.seed = 77, .entries = 300, .layer = true};
+	auto_fstree struct fstree *t = gen_tree(&g);
+	auto_buf struct buf image = {0}, want = {0}, got = {0};
+	static char blob[GEN_BLOCKS * FS_BLOCK];
+	char file[64], dir[64];
+	int r = erofs_write(t, &image, NULL);
+
+	for (unsigned d = 0; r == 0 && d < GEN_DEVICES; d++) {
+		for (size_t i = 0; i < sizeof(blob); i++)
+			blob[i] = (char)gen_byte(d, i);
+		r = buf_add(&image, blob, sizeof(blob));
+	}
+	if (r == 0)
+		r = write_file("flat.img", image.data, image.len);
+	snprintf(file, sizeof(file), "%s/flat.img", tmp);
+	snprintf(dir, sizeof(dir), "%s/m", tmp);
+	mkdir(dir, 0700);
+	if (r < 0 || mount(file, dir, "erofs", MS_RDONLY, NULL) < 0) {
+		ok(false, "mount of one file: %s", strerror(errno));
+		return;
+	}
+	tell_tree(t, what, &want);
+	tell_mount("m", what, &got);
+	ok(same_text(got.data, want.data), "so it does from a single file");
+	unmount("m");
+}
+
 static int make_explicit(void *arg, const char *path, struct fsnode *n,
 			 struct err *e)
 {
@@ -315,6 +347,7 @@ static void run(void)
 	}
 	unmount("m");
 	test_mounts();
+	test_flat();
 	test_overlay();
 }
 

@@ -257,7 +257,7 @@ static void test_deep(void)
 {
 	enum { DEPTH = 50000 };
 	auto_fstree struct fstree *t = fstree_new();
-	auto_buf struct buf path = {0}, list = {0};
+	auto_buf struct buf path = {0};
 
 	for (int i = 0; i < DEPTH; i++)
 		if (buf_add(&path, "d/", 2) < 0)
