@@ -26,7 +26,7 @@
  *                                     a manifest or a blob, for ever or so long
  *   inbox/<node>/..                   what runners packed, for a builder
  *   prune.json                        candidates of the last mark
- *   tmp/<host>.<pid>.<random>/        one a builder; use.<digest> in it keeps
+ *   tmp/<host>.<pid>.<..>/            one a builder; use.<digest> in it keeps
  *                                     what it is about to name
  *   tmp/prune/                        what a prune is just taking away
  *

@@ -97,15 +97,11 @@ int store_objects(const struct store *s, enum store_kind kind,
 int store_tree_bytes(struct fstree *t, uint64_t *ret, struct err *e);
 
 /*
- * store_owner(dirfd, e): write down in ${dirfd} whose it is.
- * store_orphan(dirfd): that process is certainly dead.
+ * store_tmp_name(name, e): one of our own for tmp/, into name[STORE_TMP_NAME].
+ * store_orphan(name): whoever made that name is certainly dead.
  */
-#define STORE_OWNER "owner"
-int store_owner(int dirfd, struct err *e);
-bool store_orphan(int dirfd);
-
-/* store_tmp_name(name): <host>.<pid>.<random> into name[STORE_TMP_NAME]. */
 int store_tmp_name(char *name, struct err *e);
+bool store_orphan(const char *name);
 
 /* --- marks (store_mark.c) ------------------------------------------------ */
 

@@ -61,6 +61,44 @@ static int64_t mtime_ms(const struct stat *st)
 	       st->st_mtim.tv_nsec / 1000000;
 }
 
+/* Freeing space must not fail for want of it. */
+static bool full(int r)
+{
+	return r == -ENOSPC || r == -EDQUOT;
+}
+
+#define BY     "by."
+#define BY_MAX (sizeof(BY) + STORE_TMP_NAME)
+
+static char *by_name(const char *tmp_name, char *by)
+{
+	snprintf(by, BY_MAX, BY "%s", tmp_name);
+	return by;
+}
+
+/* The file in tmp/prune that tells whose it is. */
+static bool owner(const struct store *s, char *name)
+{
+	auto_dir DIR *d = NULL;
+	const struct dirent *de;
+	int fd = store_at(s, STORE_PRUNE, O_RDONLY | O_DIRECTORY);
+
+	if (fd < 0)
+		return false;
+	d = fdopendir(fd);
+	if (!d) {
+		fd_close(fd);
+		return false;
+	}
+	while ((de = readdir(d)))
+		if (!strncmp(de->d_name, BY, strlen(BY)) &&
+		    strlen(de->d_name) < BY_MAX) {
+			memcpy(name, de->d_name, strlen(de->d_name) + 1);
+			return true;
+		}
+	return false;
+}
+
 /* --- one at a time ------------------------------------------------------- */
 
 /* Everything in tmp/prune goes back, what others need first. */
@@ -100,84 +138,85 @@ static int put_all_back(const struct store *s, struct err *e)
 	return 0;
 }
 
-static int unlock(const struct store *s, struct err *e)
+/* ${by}: the owner's file, or "". */
+static int unlock(const struct store *s, const char *by, struct err *e)
 {
+	char rel[sizeof(STORE_PRUNE) + BY_MAX];
 	int r = put_all_back(s, e);
 
 	if (r < 0)
 		return r;
 	unlinkat(s->fd, STORE_PRUNE "/list", 0);
-	unlinkat(s->fd, STORE_PRUNE "/" STORE_OWNER, 0);
-	if (unlinkat(s->fd, STORE_PRUNE, AT_REMOVEDIR) < 0 && errno != ENOENT)
+	snprintf(rel, sizeof(rel), STORE_PRUNE "/%s", by);
+	if (by[0] && unlinkat(s->fd, rel, 0) < 0 && errno != ENOENT)
+		return err_sys(e, errno, "remove '%s'", rel);
+	/* not empty: it is the next one's already */
+	if (unlinkat(s->fd, STORE_PRUNE, AT_REMOVEDIR) < 0 && errno != ENOENT &&
+	    errno != ENOTEMPTY && errno != EEXIST)
 		return err_sys(e, errno, "remove '" STORE_PRUNE "'");
 	return 0;
 }
 
-/* The one that made tmp/prune will not come back to it. */
-static bool stale(const struct store *s, int64_t now_ms)
+/* The one that made tmp/prune will not come back to it.  Its file into ${by}.
+ */
+static bool stale(const struct store *s, int64_t now_ms, char *by)
 {
-	auto_close int fd = store_at(s, STORE_PRUNE, O_RDONLY | O_DIRECTORY);
 	struct stat st;
 
-	if (fd < 0 || fstat(fd, &st) < 0)
+	by[0] = '\0';
+	if (fstatat(s->fd, STORE_PRUNE, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return true; /* it just went */
-	return store_orphan(fd) || now_ms - mtime_ms(&st) > STALE_MS;
+	if (owner(s, by) && store_orphan(by + strlen(BY)))
+		return true;
+	return now_ms - mtime_ms(&st) > STALE_MS;
 }
 
-static int lock(struct prune *p, struct err *e)
+/* The directory comes into being with its owner in it: 1 it is ours, 0 there is
+ * another. */
+static int try_lock(struct prune *p, const char *name, struct err *e)
 {
-	const struct store *s = p->s;
+	char by[BY_MAX], rel[STORE_TMP_NAME + 8];
+	int fd;
+
+	by_name(name, by);
+	snprintf(rel, sizeof(rel), "tmp/%s", name);
+	fd = openat(p->fd, by, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW,
+		    0644);
+	if (fd < 0)
+		return err_sys(e, errno, "make '%s'", by);
+	fd_close(fd);
+	if (renameat(p->s->fd, rel, p->s->fd, STORE_PRUNE) == 0)
+		return 1;
+	return errno == ENOTEMPTY || errno == EEXIST
+		       ? 0
+		       : err_sys(e, errno, "make '" STORE_PRUNE "'");
+}
+
+static int lock(struct prune *p, const char *name, struct err *e)
+{
+	char by[BY_MAX];
 	int r;
 
 	for (int i = 0; i < 5; i++) {
-		if (mkdirat(s->fd, STORE_PRUNE, 0755) == 0)
+		r = try_lock(p, name, e);
+		if (r != 0)
+			return r < 0 ? r : 0;
+		if (!stale(p->s, p->now_ms, by))
 			break;
-		if (errno != EEXIST)
-			return err_sys(e, errno, "make '" STORE_PRUNE "'");
-		if (i == 4 || !stale(s, p->now_ms)) {
-			err_set(e, -EBUSY, "busy",
-				"another prune of this store is at work");
-			if (e)
-				e->retry_after_ms = 5000;
-			return -EBUSY;
-		}
-		r = unlock(s, e);
+		r = unlock(p->s, by, e);
 		if (r < 0)
 			return r;
 	}
-	p->fd = store_at(s, STORE_PRUNE, O_RDONLY | O_DIRECTORY);
-	r = p->fd < 0 ? err_sys(e, -p->fd, "open '" STORE_PRUNE "'")
-		      : store_owner(p->fd, e);
-	if (r < 0)
-		(void)unlock(s, NULL);
-	return r;
+	err_set(e, -EBUSY, "busy", "another prune of this store is at work");
+	if (e)
+		e->retry_after_ms = 5000;
+	return -EBUSY;
 }
 
 /* A sign of life: see stale(). */
 static void beat(const struct prune *p)
 {
 	(void)futimens(p->fd, NULL);
-}
-
-static int server_now(struct prune *p, struct err *e)
-{
-	char name[STORE_TMP_NAME];
-	struct stat st;
-	int fd = -1, r;
-
-	if (p->opt->dry_run) {
-		p->now_ms = (int64_t)clock_wall_ms();
-		return 0;
-	}
-	r = store_tmp(p->s, &fd, name, e);
-	if (r < 0)
-		return r;
-	if (fstat(fd, &st) < 0)
-		r = err_sys(e, errno, "the time of the store");
-	else
-		p->now_ms = mtime_ms(&st);
-	store_tmp_done(p->s, &fd, name);
-	return r;
 }
 
 /* --- what goes ----------------------------------------------------------- */
@@ -384,13 +423,12 @@ static bool any_doomed(const struct prune *p)
 
 static int sweep(struct prune *p, struct err *e)
 {
-	int r;
+	int listed, r;
 
 	/* Before anything moves: what comes back is a candidate anew. */
-	beat(p);
-	r = write_list(p, e);
-	if (r < 0 || !any_doomed(p))
-		return r;
+	listed = write_list(p, e);
+	if (!any_doomed(p) || (listed < 0 && !full(listed)))
+		return listed;
 	r = move_away(p, e);
 	set_done(&p->marks);
 	if (r == 0)
@@ -400,6 +438,8 @@ static int sweep(struct prune *p, struct err *e)
 		r = rescue(p, e);
 	if (r == 0)
 		r = remove_moved(p, e);
+	if (r == 0 && listed < 0) /* there is space now */
+		r = write_list(p, e);
 	return r;
 }
 
@@ -437,11 +477,11 @@ static bool left_behind(const struct prune *p, int tmp, const char *name)
 	if (fstatat(tmp, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return false;
 	if (!S_ISDIR(st.st_mode))
-		return p->now_ms - mtime_ms(&st) > DAY_MS;
+		return store_orphan(name) || p->now_ms - mtime_ms(&st) > DAY_MS;
 	fd = openat(tmp, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
 		return false;
-	return store_orphan(fd) || p->now_ms - newest_ms(fd) > DAY_MS;
+	return store_orphan(name) || p->now_ms - newest_ms(fd) > DAY_MS;
 }
 
 static int clean_tmp(struct prune *p, struct err *e)
@@ -491,17 +531,6 @@ static int clean_source(void *arg, const struct digest *key, struct err *e)
 	return 0;
 }
 
-static int clean_up(struct prune *p, struct err *e)
-{
-	int r = clean_tmp(p, e);
-
-	if (r == 0)
-		r = store_leases(p->s, clean_lease, p, e);
-	if (r == 0)
-		r = store_objects(p->s, STORE_SOURCE, clean_source, p, e);
-	return r;
-}
-
 /* --- all of it ----------------------------------------------------------- */
 
 static int look(struct prune *p, struct err *e)
@@ -522,20 +551,43 @@ static int dry_run(struct prune *p, struct err *e)
 	return r;
 }
 
-static int wet_run(struct prune *p, struct err *e)
+static int work(struct prune *p, struct err *e)
 {
-	int r, r2;
+	int r;
 
-	r = lock(p, e);
-	if (r < 0)
-		return r;
-	r = look(p, e);
+	/* dead builders first: the list may need the space */
+	r = clean_tmp(p, e);
+	if (r == 0)
+		r = look(p, e);
+	beat(p);
 	if (r == 0)
 		r = sweep(p, e);
 	if (r == 0)
-		r = clean_up(p, e);
+		r = store_leases(p->s, clean_lease, p, e);
+	if (r == 0)
+		r = store_objects(p->s, STORE_SOURCE, clean_source, p, e);
+	return r;
+}
+
+static int wet_run(struct prune *p, struct err *e)
+{
+	char name[STORE_TMP_NAME], by[BY_MAX];
+	struct stat st;
+	int r, r2;
+
+	r = store_tmp(p->s, &p->fd, name, e);
+	if (r < 0)
+		return r;
+	if (fstat(p->fd, &st) == 0)
+		p->now_ms = mtime_ms(&st);
+	r = lock(p, name, e);
+	if (r < 0) {
+		store_tmp_done(p->s, &p->fd, name);
+		return r;
+	}
+	r = work(p, e);
 	/* after a failure what was moved goes back */
-	r2 = unlock(p->s, r < 0 ? NULL : e);
+	r2 = unlock(p->s, by_name(name, by), r < 0 ? NULL : e);
 	return r < 0 ? r : r2;
 }
 
@@ -544,12 +596,10 @@ int store_prune(const struct store *s, const struct prune_opt *opt,
 {
 	struct prune_result result = {.manifests = 0};
 	struct prune p = {.s = s, .opt = opt, .ret = &result, .fd = -1};
-	int r = 0;
+	int r;
 
-	if (!opt->dry_run)
-		r = store_must_build(s, e);
-	if (r == 0)
-		r = server_now(&p, e);
+	p.now_ms = (int64_t)clock_wall_ms();
+	r = opt->dry_run ? 0 : store_must_build(s, e);
 	if (r == 0)
 		r = opt->dry_run ? dry_run(&p, e) : wet_run(&p, e);
 	prune_done(&p);

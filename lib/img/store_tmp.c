@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Directories of builders under tmp/.  This file needs no libcrypto. */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +12,12 @@
 
 #include "base/cleanup.h"
 #include "img/store_priv.h"
+
+/*
+ * Names say whose they are, so that a directory has an owner from the moment it
+ * is there: HOST.PID.START.WHERE.RANDOM.  WHERE is a digest of the boot and the
+ * pid namespace: where it is ours, the process can be looked for.
+ */
 
 /* Letters that every file system takes. */
 static void host_name(char *buf, size_t size)
@@ -28,27 +34,33 @@ static void host_name(char *buf, size_t size)
 		snprintf(buf, size, "host");
 }
 
-int store_tmp_name(char *name, struct err *e)
+static uint64_t fnv(uint64_t h, const char *s, size_t len)
 {
-	char host[25];
-	uint64_t x;
-
-	if (getrandom(&x, sizeof(x), 0) != sizeof(x))
-		return err_sys(e, errno, "random");
-	host_name(host, sizeof(host));
-	snprintf(name, STORE_TMP_NAME, "%s.%d.%016llx", host, (int)getpid(),
-		 (unsigned long long)x);
-	return 0;
+	for (size_t i = 0; i < len; i++)
+		h = (h ^ (uint8_t)s[i]) * 0x100000001b3;
+	return h;
 }
 
-/* --- whose it is --------------------------------------------------------- */
+/* 0: not known. */
+static uint64_t where(void)
+{
+	uint64_t h = 0xcbf29ce484222325;
+	auto_free char *boot = NULL;
+	char pidns[64];
+	size_t len;
+	ssize_t n;
 
-struct owner {
-	char boot[64], pidns[64];
-	long long pid, start; /* clock ticks after the boot */
-};
+	if (fd_read_file(AT_FDCWD, "/proc/sys/kernel/random/boot_id", 256,
+			 &boot, &len, NULL) < 0)
+		return 0;
+	n = readlink("/proc/self/ns/pid", pidns, sizeof(pidns));
+	if (n < 0)
+		return 0;
+	return fnv(fnv(h, boot, len), pidns, (size_t)n) >> 16;
+}
 
-/* When ${pid} began; -1: there is none, 0: not known. */
+/* When ${pid} began, in ticks of the clock after the boot; -1: there is none,
+ * 0: not known. */
 static long long started(long long pid)
 {
 	auto_free char *text = NULL;
@@ -67,68 +79,40 @@ static long long started(long long pid)
 	return p ? strtoll(p, NULL, 10) : 0;
 }
 
-static int own(struct owner *o)
+int store_tmp_name(char *name, struct err *e)
 {
-	auto_free char *text = NULL;
-	size_t len;
-	ssize_t n;
-	int r;
+	long long start = started(getpid());
+	char host[17];
+	uint32_t x;
+	int len;
 
-	memset(o, 0, sizeof(*o));
-	r = fd_read_file(AT_FDCWD, "/proc/sys/kernel/random/boot_id", 256,
-			 &text, &len, NULL);
-	if (r < 0)
-		return r;
-	snprintf(o->boot, sizeof(o->boot), "%.*s", (int)strcspn(text, "\n"),
-		 text);
-	n = readlink("/proc/self/ns/pid", o->pidns, sizeof(o->pidns) - 1);
-	if (n < 0)
-		return -errno;
-	o->pid = getpid();
-	o->start = started(o->pid);
-	return o->start > 0 ? 0 : -ENOENT;
+	if (getrandom(&x, sizeof(x), 0) != sizeof(x))
+		return err_sys(e, errno, "random");
+	host_name(host, sizeof(host));
+	len = snprintf(name, STORE_TMP_NAME, "%s.%d.%llx.%012llx.%08x", host,
+		       (int)getpid(), start > 0 ? start : 0,
+		       (unsigned long long)where(), x);
+	assert(len < STORE_TMP_NAME);
+	return 0;
 }
 
-int store_owner(int dirfd, struct err *e)
+bool store_orphan(const char *name)
 {
-	auto_json json_t *obj = NULL;
-	auto_free char *text = NULL;
-	auto_close int fd = -1;
-	struct owner o;
-	int r;
+	unsigned long long start, at;
+	const char *dot = strchr(name, '.');
+	long long pid, now;
+	int end = 0;
 
-	if (own(&o) < 0)
-		return 0; /* then its age decides */
-	r = json_pack_or(&obj, e, "{s:s,s:s,s:I,s:I}", "boot", o.boot, "pidns",
-			 o.pidns, "pid", (json_int_t)o.pid, "start",
-			 (json_int_t)o.start);
-	if (r < 0)
-		return r;
-	text = json_dumps(obj, JSON_COMPACT);
-	if (!text)
-		return err_sys(e, ENOMEM, "owner");
-	fd = openat(dirfd, STORE_OWNER,
-		    O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
-	if (fd < 0)
-		return err_sys(e, errno, "make '" STORE_OWNER "'");
-	return fd_write_all(fd, text, strlen(text), e);
-}
-
-bool store_orphan(int dirfd)
-{
-	auto_json json_t *obj = NULL;
-	long long start;
-	struct owner o;
-
-	if (json_read_file(dirfd, STORE_OWNER, &obj, NULL) < 0 || own(&o) < 0)
+	if (!dot ||
+	    sscanf(dot, ".%lld.%llx.%12llx.%*8x%n", &pid, &start, &at, &end) !=
+		    3 ||
+	    end == 0 || dot[end])
 		return false;
-	/* Of another machine, or another boot of one so named: who knows. */
-	if (strcmp(json_str(obj, "boot"), o.boot) != 0 ||
-	    strcmp(json_str(obj, "pidns"), o.pidns) != 0)
+	/* of another machine, or another boot of this one: who knows */
+	if (start == 0 || at == 0 || at != where())
 		return false;
-	start = started(json_int(obj, "pid", -1));
-	return start < 0 ||
-	       (start > 0 && start != json_int(obj, "start", start));
+	now = started(pid);
+	return now < 0 || (now > 0 && (unsigned long long)now != start);
 }
 
 /* --- directories --------------------------------------------------------- */
@@ -156,8 +140,6 @@ int store_tmp(const struct store *s, int *ret_fd, char *name, struct err *e)
 	/* another user may prune, and has to look into it */
 	if (r == 0 && fchmod(fd, 0755) < 0)
 		r = err_sys(e, errno, "mode of 'tmp/%s'", name);
-	if (r == 0)
-		r = store_owner(fd, e);
 	if (r < 0) {
 		fd_remove_tree(tmp, name, NULL);
 		return r;
