@@ -168,16 +168,17 @@ int img_store(struct img_ctx *c, bool create, const struct store **ret,
 	      struct err *e)
 {
 	char path[PATH_MAX];
-	int r;
+	int r = 0;
 
-	*ret = &c->store;
-	if (c->have_store)
-		return 0;
-	r = img_store_path(c, path, e);
+	if (!c->have_store) {
+		r = img_store_path(c, path, e);
+		if (r == 0)
+			r = create ? store_create(path, &c->store, e)
+				   : store_open(path, &c->store, e);
+		c->have_store = r == 0;
+	}
 	if (r == 0)
-		r = create ? store_create(path, &c->store, e)
-			   : store_open(path, &c->store, e);
-	c->have_store = r == 0;
+		*ret = &c->store;
 	return r;
 }
 
