@@ -40,49 +40,15 @@ static struct fsnode *at_path(struct fstree *t, const char *path,
 	return n;
 }
 
-/* --- the same ------------------------------------------------------------ */
-
-static bool same_xattrs(const struct fsnode *a, const struct fsnode *b)
+/* When it was made and how often it is linked are no conflict. */
+static int same(const struct diff_side *a, const struct fsnode *na,
+		const struct diff_side *b, const struct fsnode *nb,
+		const char *path, struct err *e)
 {
-	if (a->nxattrs != b->nxattrs)
-		return false;
-	for (size_t i = 0; i < a->nxattrs; i++)
-		if (strcmp(a->xattrs[i].name, b->xattrs[i].name) ||
-		    a->xattrs[i].len != b->xattrs[i].len ||
-		    memcmp(a->xattrs[i].value, b->xattrs[i].value,
-			   a->xattrs[i].len) != 0)
-			return false;
-	return true;
-}
+	unsigned what = 0;
+	int r = diff_nodes(a, na, b, nb, path, &what, e);
 
-/* Content is the same where it is the same chunks: who wants to know of files
- * that were stored twice, imports with a dictionary. */
-static bool same_data(struct fstree *ta, const struct fsnode *a,
-		      struct fstree *tb, const struct fsnode *b)
-{
-	if (a->nchunks != b->nchunks)
-		return false;
-	for (size_t i = 0; i < a->nchunks; i++) {
-		const struct fschunk *x = &a->chunks[i], *y = &b->chunks[i];
-
-		if (x->block != y->block)
-			return false;
-		if (x->block != FS_HOLE &&
-		    !digest_eq(&fstree_device_at(ta, x->device)->root,
-			       &fstree_device_at(tb, y->device)->root))
-			return false;
-	}
-	return true;
-}
-
-static bool same(struct fstree *ta, const struct fsnode *a, struct fstree *tb,
-		 const struct fsnode *b)
-{
-	return a->mode == b->mode && a->uid == b->uid && a->gid == b->gid &&
-	       a->rdev == b->rdev && a->size == b->size &&
-	       !a->link == !b->link &&
-	       (!a->link || !strcmp(a->link, b->link)) && same_xattrs(a, b) &&
-	       same_data(ta, a, tb, b);
+	return r < 0 ? r : !(what & ~(unsigned)(DIFF_MTIME | DIFF_LINKS));
 }
 
 /* --- conflicts ----------------------------------------------------------- */
@@ -127,7 +93,7 @@ static bool is_hidden(const struct look *k, const char *path)
 	bool hides;
 
 	for (size_t i = k->layer + 1; i < k->st->n; i++)
-		if (at_path(k->st->at[i].tree, path, &hides) || hides)
+		if (at_path(k->st->at[i].side.tree, path, &hides) || hides)
 			return true;
 	return false;
 }
@@ -146,8 +112,8 @@ static int look_at(void *arg, const char *path, struct fsnode *n, struct err *e)
 		return 0;
 	has[k->layer] = true;
 	for (size_t i = k->layer; i-- > 0;) {
-		struct fstree *t = k->st->at[i].tree;
-		struct fsnode *lower = at_path(t, path, &hides);
+		struct diff_side *side = &k->st->at[i].side;
+		struct fsnode *lower = at_path(side->tree, path, &hides);
 		const char *is = lower ? conflict_of(n, lower) : NULL;
 
 		if (!is)
@@ -155,7 +121,12 @@ static int look_at(void *arg, const char *path, struct fsnode *n, struct err *e)
 		has[i] = true;
 		if (!conflict)
 			conflict = is;
-		all_same &= same(k->st->at[k->layer].tree, n, t, lower);
+		r = all_same ? same(&k->st->at[k->layer].side, n, side, lower,
+				    path, e)
+			     : 0;
+		if (r < 0)
+			return r;
+		all_same = r;
 	}
 	if (!conflict)
 		return 0;
@@ -167,6 +138,18 @@ static int look_at(void *arg, const char *path, struct fsnode *n, struct err *e)
 	return tell(k, path, conflict, has, e);
 }
 
+static int open_side(const struct store *s, const struct layer *l,
+		     struct diff_side *ret, struct err *e)
+{
+	int r = store_tree(s, l, &ret->tree, e);
+
+	if (r < 0)
+		return r;
+	ret->reader = blob_reader_new(ret->tree, store_open_blob,
+				      (void *)(uintptr_t)s);
+	return ret->reader ? 0 : err_sys(e, ENOMEM, "reader");
+}
+
 int stack_conflicts(struct img_ctx *c, const struct store *s, struct stack *st,
 		    struct stack_conflicts *ret, struct err *e)
 {
@@ -176,10 +159,10 @@ int stack_conflicts(struct img_ctx *c, const struct store *s, struct stack *st,
 	for (size_t i = 0; r == 0 && i < st->n; i++) {
 		r = img_progress(c, i, st->n, "read layers", e);
 		if (r == 0)
-			r = store_tree(s, &st->at[i].layer, &st->at[i].tree, e);
+			r = open_side(s, &st->at[i].layer, &st->at[i].side, e);
 	}
 	for (k.layer = st->n; r == 0 && k.layer-- > 0;)
-		r = fstree_walk(st->at[k.layer].tree, look_at, &k, e);
+		r = fstree_walk(st->at[k.layer].side.tree, look_at, &k, e);
 	*ret = k.found;
 	return r;
 }

@@ -2,6 +2,7 @@
 #ifndef DSEC_IMG_ENV_H
 #define DSEC_IMG_ENV_H
 
+#include "img/diff.h"
 #include "item.h"
 
 /* Layers that are to be one environment, lowest first. */
@@ -9,8 +10,8 @@ struct stack {
 	struct stack_layer {
 		struct digest digest;
 		struct layer layer;
-		struct fstree *tree; /* while conflicts are looked for */
-		char *name;	     /* of the store, or its digest */
+		struct diff_side side; /* while conflicts are looked for */
+		char *name;	       /* of the store, or its digest */
 	} at[ENV_LAYERS_MAX];
 	size_t n;
 	json_t *config; /* joined */

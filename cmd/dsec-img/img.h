@@ -138,6 +138,10 @@ int img_resolve(struct img_ctx *c, const struct store *s, const char *text,
 		struct img_name *ret_name, struct digest *ret_digest,
 		struct err *e);
 
+/* json_digest(d): "sha256:<hex>", as it is given back to us; NULL: no memory.
+ */
+json_t *json_digest(const struct digest *d);
+
 /* --- main.c, run.c ----------------------------------------------------- */
 
 /* img_run(c, req, e): do what ${req} asks and write its final record.  -errno

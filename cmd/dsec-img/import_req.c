@@ -211,7 +211,7 @@ static int put_dropped(json_t *answer, const struct import_dropped *d)
 int import_req_end(struct import_req *q, const struct digest *digest,
 		   json_t *answer, struct err *e)
 {
-	char hex[DIGEST_HEX + 1], name[IMG_NAME_MAX + 1];
+	char name[IMG_NAME_MAX + 1];
 	int r;
 
 	if (q->have_as) {
@@ -223,8 +223,7 @@ int import_req_end(struct import_req *q, const struct digest *digest,
 								 name))) < 0)
 			return err_sys(e, ENOMEM, "answer");
 	}
-	if (json_object_set_new(answer, "digest",
-				json_string(digest_hex(digest, hex))) < 0 ||
+	if (json_object_set_new(answer, "digest", json_digest(digest)) < 0 ||
 	    json_object_set_new(answer, "kind",
 				json_string(layer_kind_name(q->layer.kind))) <
 		    0 ||

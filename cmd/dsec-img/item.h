@@ -40,9 +40,6 @@ int item_size(const struct store *s, const struct item *it,
 int item_describe(const struct store *s, const struct item *it, json_t *rec,
 		  struct err *e);
 
-/* json_digest(d): "sha256:<hex>"; NULL out of memory. */
-json_t *json_digest(const struct digest *d);
-
 /* --- sets of digests ----------------------------------------------------- */
 
 struct dset {

@@ -150,10 +150,12 @@ static int usage_of(const struct app *app, struct err *e)
 
 static int run_flags(struct app *app, json_t *req, struct err *e)
 {
+	struct err why = {0};
 	int r;
 
-	r = field_check(app->fields, app->nfields, req, e);
-	return r < 0 ? r : img_run(&app->ctx, req, e);
+	r = field_check(app->fields, app->nfields, req, &why);
+	return r < 0 ? img_refuse(&app->ctx, req, &why, e)
+		     : img_run(&app->ctx, req, e);
 }
 
 /* Each word a request of its own. */

@@ -9,7 +9,8 @@
 static void layer_out(struct stack_layer *l)
 {
 	layer_done(&l->layer);
-	fstree_free(l->tree);
+	blob_reader_free(l->side.reader);
+	fstree_free(l->side.tree);
 	free(l->name);
 	memset(l, 0, sizeof(*l));
 }

@@ -117,7 +117,7 @@ static int layer(struct exporting *x, const struct opened *o, size_t i,
 static int to_oci(struct exporting *x, const struct opened *o, json_t *answer,
 		  struct err *e)
 {
-	char name[IMG_NAME_MAX + 1], hex[DIGEST_HEX + 1];
+	char name[IMG_NAME_MAX + 1];
 	struct export_oci *out = NULL;
 	struct digest manifest;
 	int r;
@@ -135,8 +135,7 @@ static int to_oci(struct exporting *x, const struct opened *o, json_t *answer,
 	if (r < 0)
 		return r;
 	json_object_set_new(answer, "layers", json_integer((json_int_t)o->n));
-	json_object_set_new(answer, "manifest",
-			    json_string(digest_hex(&manifest, hex)));
+	json_object_set_new(answer, "manifest", json_digest(&manifest));
 	return 0;
 }
 

@@ -24,7 +24,7 @@ static int count(struct linting *l, const char *rule)
 static int on_finding(void *arg, const char *rule, const char *path,
 		      const char *detail, struct err *e)
 {
-	char hex[DIGEST_HEX + 1];
+
 	struct linting *l = arg;
 	json_t *rec;
 	int r;
@@ -41,8 +41,7 @@ static int on_finding(void *arg, const char *rule, const char *path,
 	if (*detail)
 		json_object_set_new(rec, "detail", json_string(detail));
 	if (l->layer)
-		json_object_set_new(rec, "layer",
-				    json_string(digest_hex(l->layer, hex)));
+		json_object_set_new(rec, "layer", json_digest(l->layer));
 	return img_event(l->c, "finding", rec, e);
 }
 

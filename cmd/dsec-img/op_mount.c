@@ -49,14 +49,14 @@ static int need_root(struct err *e)
 static int tell(const struct layer_node *n, const struct digest *d,
 		enum image_way way, json_t *list, struct err *e)
 {
-	char hex[DIGEST_HEX + 1], path[PATH_MAX];
+	char path[PATH_MAX];
 	int r;
 
 	r = way == IMAGE_DIRECTORY ? layer_dir_path(n->lib, d, path, e)
 				   : layer_mount_path(n->run, d, path, e);
 	if (r == 0 &&
-	    json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "digest",
-						  digest_hex(d, hex), "way",
+	    json_array_append_new(list, json_pack("{s:o, s:s, s:s}", "digest",
+						  json_digest(d), "way",
 						  image_way_name(way), "path",
 						  path)) < 0)
 		r = err_sys(e, ENOMEM, "answer");
@@ -124,7 +124,7 @@ static int add_user(void *arg, const char *id, const json_t *claim,
 static int unmount(struct gone *g, const struct digest *d, bool *ret_used,
 		   struct err *e)
 {
-	char hex[DIGEST_HEX + 1];
+
 	auto_close int hold = -1;
 	size_t before = json_array_size(g->users);
 	int r;
@@ -139,8 +139,7 @@ static int unmount(struct gone *g, const struct digest *d, bool *ret_used,
 	r = layer_unmount(g->n, d, e);
 	if (r == 0 && g->s)
 		r = layer_lease_drop(g->n, g->s, d, e);
-	if (r == 0 &&
-	    json_array_append_new(g->list, json_string(digest_hex(d, hex))) < 0)
+	if (r == 0 && json_array_append_new(g->list, json_digest(d)) < 0)
 		r = err_sys(e, ENOMEM, "answer");
 	return r;
 }

@@ -53,7 +53,7 @@ static int read_blob(struct check *k, const struct digest *root, struct err *e)
 	auto_close int data = -1;
 	auto_close int idx = -1;
 
-	data = store_open_blob((void *)k->s, root, e);
+	data = store_open_blob((void *)(uintptr_t)k->s, root, e);
 	if (data < 0)
 		return data;
 	idx = store_open_idx(k->s, root, e);

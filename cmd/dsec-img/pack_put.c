@@ -117,7 +117,7 @@ static void sharing_done(struct sharing *sh)
 
 static int publish(struct pack *p, int tmp, json_t *answer, struct err *e)
 {
-	char hex[DIGEST_HEX + 1], name[IMG_NAME_MAX + 1];
+	char name[IMG_NAME_MAX + 1];
 	struct digest d;
 	int r = 0;
 
@@ -132,7 +132,7 @@ static int publish(struct pack *p, int tmp, json_t *answer, struct err *e)
 		return r;
 	json_object_set_new(answer, "name",
 			    json_string(img_name_str(&p->name, name)));
-	json_object_set_new(answer, "digest", json_string(digest_hex(&d, hex)));
+	json_object_set_new(answer, "digest", json_digest(&d));
 	json_object_set_new(answer, "new_bytes",
 			    json_integer((json_int_t)p->layer.new_bytes));
 	return 0;

@@ -251,3 +251,25 @@ int diff_trees(const struct diff_side *a, const struct diff_side *b,
 	buf_done(&d.path);
 	return r;
 }
+
+int diff_nodes(const struct diff_side *a, const struct fsnode *na,
+	       const struct diff_side *b, const struct fsnode *nb,
+	       const char *path, unsigned *ret_what, struct err *e)
+{
+	struct differ d = {.a = *a, .b = *b};
+	int r = 0;
+
+	if ((na->mode & S_IFMT) != (nb->mode & S_IFMT)) {
+		*ret_what = DIFF_TYPE;
+		return 0;
+	}
+	d.data = malloc(2 * (size_t)FS_CHUNK);
+	if (!d.data || buf_add(&d.path, path, strlen(path)) < 0)
+		r = err_sys(e, ENOMEM, "diff");
+	map_devices(&d);
+	if (r == 0)
+		r = compare(&d, na, nb, ret_what, e);
+	free(d.data);
+	buf_done(&d.path);
+	return r;
+}

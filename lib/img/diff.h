@@ -38,4 +38,10 @@ typedef int diff_fn(void *arg, const char *path, const struct fsnode *a,
 int diff_trees(const struct diff_side *a, const struct diff_side *b,
 	       diff_fn *fn, void *arg, struct err *e);
 
+/* diff_nodes(a, na, b, nb, ret_what, e): two nodes alone; ${path} for errors.
+ */
+int diff_nodes(const struct diff_side *a, const struct fsnode *na,
+	       const struct diff_side *b, const struct fsnode *nb,
+	       const char *path, unsigned *ret_what, struct err *e);
+
 #endif
