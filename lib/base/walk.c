@@ -20,7 +20,7 @@ struct level {
 	int fd; /* -1: closed for a while */
 	dev_t dev;
 	ino_t ino;
-	struct buf text; /* the names, each with its NUL */
+	struct buf text; /* the names, each with its type before and a NUL */
 	const char **names;
 	size_t n, next;
 	size_t path_len; /* of the path down to it */
@@ -43,12 +43,18 @@ static int by_name(const void *a, const void *b)
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static int add_name(struct level *l, const char *name)
+/* The type the directory says, then the name. */
+static int add_name(struct level *l, const struct dirent *de)
 {
-	if (!strcmp(name, ".") || !strcmp(name, ".."))
+	char type = (char)de->d_type;
+	int r;
+
+	if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
 		return 0;
 	l->n++;
-	return buf_add(&l->text, name, strlen(name) + 1);
+	r = buf_add(&l->text, &type, 1);
+	return r < 0 ? r
+		     : buf_add(&l->text, de->d_name, strlen(de->d_name) + 1);
 }
 
 /* All names at once: sorted, and safe from what happens meanwhile. */
@@ -67,7 +73,7 @@ static int read_names(struct level *l)
 		return -ENOMEM;
 	}
 	while (r == 0 && (errno = 0, de = readdir(d)))
-		r = add_name(l, de->d_name);
+		r = add_name(l, de);
 	if (r == 0 && errno)
 		r = -errno;
 	if (r < 0)
@@ -76,8 +82,8 @@ static int read_names(struct level *l)
 	if (!l->names)
 		return -ENOMEM;
 	for (size_t i = 0; i < l->n; i++) {
-		l->names[i] = l->text.data + pos;
-		pos += strlen(l->names[i]) + 1;
+		l->names[i] = l->text.data + pos + 1;
+		pos += strlen(l->names[i]) + 2;
 	}
 	qsort(l->names, l->n, sizeof(*l->names), by_name);
 	return 0;
@@ -210,7 +216,10 @@ static int look(struct walk *w, const char *name, struct walk_item *it,
 				 .name = name,
 				 .path = w->path.data ? w->path.data : "",
 				 .depth = (unsigned)w->n};
-	if (fstatat(it->dirfd, name, &it->st, AT_SYMLINK_NOFOLLOW) < 0) {
+	if ((w->flags & WALK_LAZY) && w->n > 0 && name[-1] == DT_REG) {
+		it->lazy = true;
+		it->st.st_mode = S_IFREG;
+	} else if (fstatat(it->dirfd, name, &it->st, AT_SYMLINK_NOFOLLOW) < 0) {
 		memset(&it->st, 0, sizeof(it->st));
 		it->errnum = errno;
 	}

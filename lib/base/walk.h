@@ -17,6 +17,7 @@ enum walk_flags {
 	WALK_POST = 1 << 0,    /* each directory once more, after its content */
 	WALK_ONE_DEV = 1 << 1, /* do not go into other file systems */
 	WALK_NO_PROC = 1 << 2, /* nor from another one into procfs or sysfs */
+	WALK_LAZY = 1 << 3,    /* see walk_item.lazy */
 };
 
 struct walk_item {
@@ -27,6 +28,9 @@ struct walk_item {
 	bool post;
 	int errnum;	/* not 0: it cannot be looked at, or not be entered */
 	struct stat st; /* of the entry itself; zero where that failed */
+	/* With WALK_LAZY: its directory said that it is a regular file, and of
+	 * st only st_mode is there, S_IFREG: who opens it asks then. */
+	bool lazy;
 };
 
 struct walk;

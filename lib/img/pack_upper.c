@@ -178,7 +178,7 @@ static int add_data(struct packing *k, int fd, const char *path,
 
 /* --- entries ------------------------------------------------------------- */
 
-static int check_ids(const struct walk_item *it, struct err *e)
+static int check_ids(struct walk_item *it, struct err *e)
 {
 	if (it->st.st_uid <= PACK_ID_MAX && it->st.st_gid <= PACK_ID_MAX)
 		return 0;
@@ -188,7 +188,7 @@ static int check_ids(const struct walk_item *it, struct err *e)
 		       it->path, it->st.st_uid, it->st.st_gid);
 }
 
-static void attributes(const struct walk_item *it, struct fsnode *attr)
+static void attributes(struct walk_item *it, struct fsnode *attr)
 {
 	*attr = (struct fsnode){
 		.mode = it->st.st_mode,
@@ -198,7 +198,7 @@ static void attributes(const struct walk_item *it, struct fsnode *attr)
 	};
 }
 
-static int put(struct packing *k, const struct walk_item *it,
+static int put(struct packing *k, struct walk_item *it,
 	       const struct fsnode *attr, struct fsnode **ret, struct err *e)
 {
 	int r = fstree_put(k->p->tree, it->path, attr, ret, e);
@@ -207,8 +207,7 @@ static int put(struct packing *k, const struct walk_item *it,
 }
 
 /* All whiteouts are one inode to overlay, and each is one by itself to us. */
-static int put_whiteout(struct packing *k, const struct walk_item *it,
-			struct err *e)
+static int put_whiteout(struct packing *k, struct walk_item *it, struct err *e)
 {
 	struct fsnode attr = {.mode = S_IFCHR}, *n;
 
@@ -216,7 +215,7 @@ static int put_whiteout(struct packing *k, const struct walk_item *it,
 	return put(k, it, &attr, &n, e);
 }
 
-static int apply_xattrs(struct packing *k, const struct walk_item *it, int fd,
+static int apply_xattrs(struct packing *k, struct walk_item *it, int fd,
 			struct fsnode *n, struct err *e)
 {
 	int r = pack_xattr_apply(&k->xattr, fd, k->p->tree, n, e);
@@ -227,7 +226,7 @@ static int apply_xattrs(struct packing *k, const struct walk_item *it, int fd,
 	return 0;
 }
 
-static int open_entry(const struct walk_item *it, int flags, struct err *e)
+static int open_entry(struct walk_item *it, int flags, struct err *e)
 {
 	struct stat st;
 	int fd;
@@ -236,16 +235,18 @@ static int open_entry(const struct walk_item *it, int flags, struct err *e)
 		    flags | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY);
 	if (fd < 0)
 		return err_sys(e, errno, "open '%.200s'", it->path);
-	if (fstat(fd, &st) < 0 || st.st_ino != it->st.st_ino ||
+	if (fstat(fd, &st) < 0 ||
 	    (st.st_mode & S_IFMT) != (it->st.st_mode & S_IFMT) ||
-	    st.st_size != it->st.st_size) {
+	    (!it->lazy && st.st_ino != it->st.st_ino)) {
 		fd_close(fd);
 		return changed(e, it->path);
 	}
+	it->st = st;
+	it->lazy = false;
 	return fd;
 }
 
-static int add_new_file(struct packing *k, const struct walk_item *it, int fd,
+static int add_new_file(struct packing *k, struct walk_item *it, int fd,
 			struct fsnode **ret, struct err *e)
 {
 	struct fsnode attr;
@@ -264,9 +265,9 @@ static int add_new_file(struct packing *k, const struct walk_item *it, int fd,
 }
 
 /* Everything that may have several names. */
-static int add_known(struct packing *k, const struct walk_item *it, int fd,
-		     int (*add)(struct packing *k, const struct walk_item *it,
-				int fd, struct fsnode **ret, struct err *e),
+static int add_known(struct packing *k, struct walk_item *it, int fd,
+		     int (*add)(struct packing *k, struct walk_item *it, int fd,
+				struct fsnode **ret, struct err *e),
 		     struct err *e)
 {
 	struct seen *s = NULL;
@@ -290,8 +291,7 @@ static int add_known(struct packing *k, const struct walk_item *it, int fd,
 	return 0;
 }
 
-static int add_file(struct packing *k, const struct walk_item *it,
-		    struct err *e)
+static int add_file(struct packing *k, struct walk_item *it, struct err *e)
 {
 	auto_close int fd = -1;
 	int r;
@@ -300,6 +300,9 @@ static int add_file(struct packing *k, const struct walk_item *it,
 	fd = open_entry(it, O_RDONLY | O_NONBLOCK | O_NOATIME, e);
 	if (fd < 0)
 		return fd;
+	r = check_ids(it, e);
+	if (r < 0)
+		return r;
 	if (it->st.st_size == 0) {
 		r = pack_xattr_whiteout(fd);
 		if (r > 0)
@@ -308,7 +311,7 @@ static int add_file(struct packing *k, const struct walk_item *it,
 	return add_known(k, it, fd, add_new_file, e);
 }
 
-static int add_dir(struct packing *k, const struct walk_item *it, struct err *e)
+static int add_dir(struct packing *k, struct walk_item *it, struct err *e)
 {
 	struct fsnode attr, *n;
 	auto_close int fd = -1;
@@ -326,7 +329,7 @@ static int add_dir(struct packing *k, const struct walk_item *it, struct err *e)
 	return r < 0 ? r : apply_xattrs(k, it, fd, n, e);
 }
 
-static int read_link(const struct walk_item *it, int fd, struct fsnode *attr,
+static int read_link(struct walk_item *it, int fd, struct fsnode *attr,
 		     char *link, struct err *e)
 {
 	ssize_t len = readlinkat(fd, "", link, PATH_MAX);
@@ -341,7 +344,7 @@ static int read_link(const struct walk_item *it, int fd, struct fsnode *attr,
 	return 0;
 }
 
-static int add_new_other(struct packing *k, const struct walk_item *it, int fd,
+static int add_new_other(struct packing *k, struct walk_item *it, int fd,
 			 struct fsnode **ret, struct err *e)
 {
 	char link[PATH_MAX + 1];
@@ -358,8 +361,7 @@ static int add_new_other(struct packing *k, const struct walk_item *it, int fd,
 	return r < 0 ? r : apply_xattrs(k, it, fd, *ret, e);
 }
 
-static int add_other(struct packing *k, const struct walk_item *it,
-		     struct err *e)
+static int add_other(struct packing *k, struct walk_item *it, struct err *e)
 {
 	auto_close int fd = -1;
 
@@ -367,13 +369,12 @@ static int add_other(struct packing *k, const struct walk_item *it,
 	return fd < 0 ? fd : add_known(k, it, fd, add_new_other, e);
 }
 
-static bool is_whiteout(const struct walk_item *it)
+static bool is_whiteout(struct walk_item *it)
 {
 	return S_ISCHR(it->st.st_mode) && it->st.st_rdev == 0;
 }
 
-static int add_entry(struct packing *k, const struct walk_item *it,
-		     struct err *e)
+static int add_entry(struct packing *k, struct walk_item *it, struct err *e)
 {
 	int r;
 
@@ -386,11 +387,11 @@ static int add_entry(struct packing *k, const struct walk_item *it,
 	}
 	if (is_whiteout(it))
 		return put_whiteout(k, it, e);
+	if (S_ISREG(it->st.st_mode))
+		return add_file(k, it, e);
 	r = check_ids(it, e);
 	if (r < 0)
 		return r;
-	if (S_ISREG(it->st.st_mode))
-		return add_file(k, it, e);
 	if (S_ISDIR(it->st.st_mode))
 		return add_dir(k, it, e);
 	return add_other(k, it, e);
@@ -399,13 +400,18 @@ static int add_entry(struct packing *k, const struct walk_item *it,
 /* --- residue ------------------------------------------------------------- */
 
 /* What a file takes: one that is mostly holes is not what its size says. */
-static uint64_t taken(const struct walk_item *it)
+static uint64_t taken(struct walk_item *it)
 {
-	uint64_t blocks = (uint64_t)it->st.st_blocks * 512;
-	uint64_t size = (uint64_t)it->st.st_size;
+	uint64_t blocks, size;
 
 	if (!S_ISREG(it->st.st_mode))
 		return 0;
+	if (it->lazy &&
+	    fstatat(it->dirfd, it->name, &it->st, AT_SYMLINK_NOFOLLOW) < 0)
+		return 0;
+	it->lazy = false;
+	blocks = (uint64_t)it->st.st_blocks * 512;
+	size = (uint64_t)it->st.st_size;
 	return size < blocks ? size : blocks;
 }
 
@@ -423,8 +429,8 @@ static int gone_end(struct packing *k, struct err *e)
 	return k->p->removed(k->p->arg, g->rule, g->path.data, g->bytes, e);
 }
 
-static int gone_begin(struct packing *k, const struct walk_item *it,
-		      const char *rule, struct err *e)
+static int gone_begin(struct packing *k, struct walk_item *it, const char *rule,
+		      struct err *e)
 {
 	struct gone *g = &k->gone;
 
@@ -439,7 +445,7 @@ static int gone_begin(struct packing *k, const struct walk_item *it,
 }
 
 /* Does the file's beginning say so too? */
-static int look(struct packing *k, const struct walk_item *it,
+static int look(struct packing *k, struct walk_item *it,
 		const struct residue_hit *hit, struct err *e)
 {
 	auto_close int fd = -1;
@@ -455,7 +461,7 @@ static int look(struct packing *k, const struct walk_item *it,
 }
 
 /* 1: leave it out. */
-static int residue(struct packing *k, const struct walk_item *it, struct err *e)
+static int residue(struct packing *k, struct walk_item *it, struct err *e)
 {
 	struct residue_hit hit = {.part = RESIDUE_NONE};
 	int r;
@@ -489,7 +495,7 @@ static int residue(struct packing *k, const struct walk_item *it, struct err *e)
 	return r < 0 ? r : !k->p->list_only;
 }
 
-static int one(struct packing *k, const struct walk_item *it, struct err *e)
+static int one(struct packing *k, struct walk_item *it, struct err *e)
 {
 	int r;
 
@@ -512,7 +518,7 @@ int pack_upper(const struct pack_upper *p, struct pack_upper_result *ret,
 	struct walk_item it;
 	int r;
 
-	r = walk_open(p->dirfd, ".", WALK_ONE_DEV, &walk, e);
+	r = walk_open(p->dirfd, ".", WALK_ONE_DEV | WALK_LAZY, &walk, e);
 	if (r < 0)
 		return r;
 	k.data = malloc(FS_CHUNK);
