@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "import.h"
+#include "item.h"
 
 static int progress(void *arg, uint64_t done, uint64_t total, const char *what,
 		    struct err *e)
@@ -87,26 +88,47 @@ static int take_excludes(struct import_req *q, struct err *e)
 	return 0;
 }
 
+/* The layers of an image that is a dictionary, behind the ${n} there are. */
+static int add_dict(struct import_req *q, const char *name, struct digest *dict,
+		    size_t *n, struct err *e)
+{
+	auto_item struct item it = {0};
+	const struct digest *layers;
+	struct digest d;
+	size_t more = 0;
+	int r;
+
+	r = img_resolve(q->c, q->store, name, NULL, &d, e);
+	if (r == 0)
+		r = item_load(q->store, &d, &it, e);
+	if (r < 0)
+		return r;
+	layers = item_layers(&it, &more);
+	if (*n + more > IMPORT_DICT_MAX)
+		return err_set(e, -E2BIG, "bad_value",
+			       "dictionaries of more than %d layers",
+			       IMPORT_DICT_MAX);
+	for (size_t i = 0; i < more; i++)
+		dict[(*n)++] = layers[i];
+	return 0;
+}
+
 static int start_importing(struct import_req *q, struct err *e)
 {
 	const json_t *list = json_object_get(q->req, "dict"), *item;
 	struct digest dict[IMPORT_DICT_MAX];
-	size_t i;
+	size_t n = 0, i;
 	int r;
 
-	if (json_array_size(list) > IMPORT_DICT_MAX)
-		return err_set(e, -E2BIG, "bad_value",
-			       "more than %d dictionaries", IMPORT_DICT_MAX);
 	json_array_foreach(list, i, item) {
-		r = img_resolve(q->c, q->store, json_string_value(item), NULL,
-				&dict[i], e);
+		r = add_dict(q, json_string_value(item), dict, &n, e);
 		if (r < 0)
 			return r;
 	}
 	q->m.store = q->store;
 	q->m.progress = progress;
 	q->m.arg = q;
-	return importing_start(&q->m, dict, json_array_size(list), e);
+	return importing_start(&q->m, dict, n, e);
 }
 
 int import_req_start(struct import_req *q, struct img_ctx *c, const json_t *req,
