@@ -244,11 +244,9 @@ static int is_wanted(struct choice *k, const json_t *d, struct err *e)
 	const char *ref = ref_of(d);
 	const char *full = json_str(notes, "io.containerd.image.name");
 
-	if (!k->ref)
-		return 1;
 	if (show(k, *full ? full : ref) < 0)
 		return err_sys(e, ENOMEM, "image");
-	return (*ref && same_ref(ref, k->ref)) ||
+	return !k->ref || (*ref && same_ref(ref, k->ref)) ||
 	       (*full && same_ref(full, k->ref));
 }
 
