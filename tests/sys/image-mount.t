@@ -160,6 +160,50 @@ for way in file loop directory; do
 done
 rm "$DSEC_CONFIG/images.json"
 
+# --- the next best way -------------------------------------------------------
+
+next_best() { # WANT WHAT [STRACE FLAG...]
+	next_want=$1 next_what=$2
+	shift 2
+	run timeout 60 strace -f -o "$T/trace" "$@" dsec-img mount root/base:1
+	is "$(field "$out" '.layers[0].way')" "$next_want" "$next_what" ||
+		diag "$out"
+	unmount_all
+}
+next_best file "from files, where that can be" -e trace=none
+next_best loop "from loop devices, where that cannot" \
+	-e inject=fsconfig:error=ENOTBLK:when=1
+next_best directory "unpacked, where there is no EROFS" \
+	-e inject=fsopen:error=ENODEV
+next_best directory "or no loop device to be had" \
+	-e inject=fsconfig:error=ENOTBLK:when=1 -e inject=ioctl:error=EPERM
+is "$(loops)" 0 "and no loop device is left"
+
+# A file system that EROFS cannot be mounted from.
+cp -a "$DSEC_LIB/img/store" "$DSEC_RUN/store"
+echo "{\"store\":\"$DSEC_RUN/store\"}" >"$DSEC_CONFIG/images.json"
+run timeout 60 dsec-run --rm --image root/base:1 -- cat /f
+is "$out" one "a store on tmpfs"
+unmount_all
+
+# A store of somebody else's: read, not written, and not believed twice.
+chown -R 12345:12345 "$DSEC_RUN/store"
+run timeout 60 dsec-run --rm --image root/base:1 -- cat /f
+is "$out" one "a store that others write"
+is "$(find "$DSEC_RUN/store/lease" -name '*.json' 2>/dev/null | wc -l)" 0 \
+	"without a lease there"
+ls "$DSEC_LIB/img/meta/$base" >"$T/.o"
+ok $? "with metadata of our own"
+unmount_all
+is "$(ls "$DSEC_LIB/img/meta")" "" "which goes with the mount"
+rm -r "$DSEC_RUN/store" "$DSEC_CONFIG/images.json"
+for bad in '{"mount":"fuse"}' '{"stores":"/x"}' '{"store":"x"}' '[]'; do
+	echo "$bad" >"$DSEC_CONFIG/images.json"
+	run timeout 60 dsec-run --detach --image root/base:1
+	is "$status $(field "$out" .error.code)" "78 configuration" "$bad"
+done
+rm "$DSEC_CONFIG/images.json"
+
 # --- what cannot be trusted --------------------------------------------------
 
 store=$DSEC_LIB/img/store

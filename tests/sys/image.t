@@ -51,7 +51,12 @@ chmod 4755 "$T/base/bin/set"
 echo theirs >"$T/base/etc/resolv.conf"
 chown 1000:1000 "$T/base/d/sub/x"
 dd if=/dev/zero of="$T/base/sparse" bs=1 count=1 seek=5000000 2>/dev/null
-xattr "$T/base/d/a" user.note yes
+xattr "$T/base/sparse" user.note yes
+cp "${BUILD:?}/helpers/xattr" "$T/base/bin/xattr"
+# CAP_NET_RAW, permitted and effective, version 2.
+python3 -c 'import os, sys
+os.setxattr(sys.argv[1], "security.capability",
+            bytes.fromhex("0100000200200000" + "00" * 12))' "$T/base/bin/set"
 import "dir:$T/base" root/base:1 --kind base --env A=base --env B=base ||
 	plan_skip_all "dsec-img cannot import: $(field "$out" .error.message)"
 base=$(field "$out" ".digest | ltrimstr(\"sha256:\")")
@@ -78,6 +83,7 @@ import "dir:$T/top" root/top:1 --kind workspace --env C=top --workdir /work/made
 look='cd /; for f in $(find . -xdev | sort); do
 	case $f in .|./proc*|./dev*|./sys|./work*) continue;; esac
 	stat -c "%n %f %u:%g %Y" $f
+	xattr $f user.note
 	test -L $f || test ! -f $f || dd if=$f bs=64k 2>/dev/null | wc -c
 	test ! -L $f || readlink $f
 done'
@@ -116,6 +122,10 @@ for way in file loop directory; do
 	three sh -c 'cat /d/a/in /d/b /d/sub; ls /opq; ls /d'
 	is "$(flat)" "in B file new a b b2 sub" \
 		"$way: overridden files, whiteouts, opaque directories"
+	three sh -c 'xattr /bin/set security.capability; xattr /sparse user.note
+		xattr /opq trusted.overlay.opaque'
+	is "$(flat)" "0100000200200000$(printf %024d 0) 796573 error 61" \
+		"$way: capabilities of files are the image's, overlay's marks unseen"
 	case $way in
 	file) is "$(layer_mounts) $(loops)" "3 0" "$way: mounts" ;;
 	loop) is "$(layer_mounts)" 3 "$way: mounts"
