@@ -166,11 +166,15 @@ static const char *path_of(const struct become *b)
 	return "/usr/bin:/bin";
 }
 
+/* A file that is there and yet "no such file" wants a loader that is not. */
 static int try_exec(const struct become *b, const char *file)
 {
+	int r;
+
 	execve(file, (char *const *)(uintptr_t)b->argv,
 	       (char *const *)(uintptr_t)b->envp);
-	return -errno;
+	r = -errno;
+	return r == -ENOENT && access(file, F_OK) == 0 ? -ELIBACC : r;
 }
 
 static int search(const struct become *b)
@@ -243,6 +247,11 @@ static int exec_error(const struct become *b, struct err *e)
 	case ENOTDIR:
 		return err_set(e, -ENOENT, "command_not_found",
 			       "'%s': not found in the sandbox", name);
+	case ELIBACC:
+		return err_set(e, -EACCES, "command_not_executable",
+			       "'%s' is there, but not the interpreter that "
+			       "its first line or its ELF header names",
+			       name);
 	case EACCES:
 	case EPERM:
 	case EISDIR:

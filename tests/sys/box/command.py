@@ -33,6 +33,10 @@ is_(b.run(["printf", "%s|", "a b", "it's", "", "$X"])["stdout"],
     b"a b|it's||$X|", "arguments arrive exactly")
 is_(code(b.run(["nosuch"])), "command_not_found", "no such program")
 is_(code(b.run(["/etc/passwd"])), "command_not_executable", "no program")
+b.run("printf '#!/no/such\\n' >/tmp/lost; chmod 755 /tmp/lost")
+is_(code(b.run(["/tmp/lost"])), "command_not_executable", "no interpreter")
+is_(code(b.run(["lost"], env={"PATH": "/tmp"})), "command_not_executable",
+    "no interpreter, found by PATH")
 for cwd in ("/nope", "/etc/passwd"):
     is_(code(b.run(["true"], cwd=cwd)), "cwd", f"working directory {cwd}")
 b.run("mkdir -m 700 /tmp/mine")
