@@ -488,6 +488,82 @@ static void test_merge_devices(void)
 	   "have one table of them");
 }
 
+/* One change of a small tree, by any call there is. */
+static void change(struct gen *g, struct fstree **t)
+{
+	static const char *const names[] = {"a",   "b",	    "a/b",    "b/a",
+					    "c/d", "a/b/c", "b/../a", "a/./c/"};
+	static const mode_t modes[] = {S_IFREG, S_IFDIR, S_IFLNK, S_IFCHR};
+	const char *x = names[gen_rand(g, array_len(names))];
+	const char *y = names[gen_rand(g, array_len(names))];
+	struct gen h = {.seed = g->seed, .entries = 12, .layer = true};
+	auto_fstree struct fstree *u = NULL;
+	struct fsnode *n;
+
+	switch (gen_rand(g, 40)) {
+	case 0:
+		fstree_rebase(*t, gen_rand(g, 2) ? "/a/b" : "/c", NULL);
+		break;
+	case 1:
+		n = fstree_find(*t, x);
+		if (n && S_ISDIR(n->mode))
+			fstree_clear_dir(*t, n);
+		break;
+	case 2:
+	case 3:
+	case 4:
+		fstree_remove(*t, x);
+		break;
+	case 5:
+		u = gen_tree(&h);
+		fstree_merge(*t, u, gen_rand(g, 2), NULL);
+		break;
+	case 6:
+	case 7:
+	case 8:
+	case 9:
+	case 10:
+		n = fstree_find(*t, x);
+		if (n)
+			fstree_link(*t, y, n, NULL);
+		break;
+	case 11:
+		put_link(*t, x, y);
+		break;
+	default:
+		put(*t, x, modes[gen_rand(g, 2) + 3 * !gen_rand(g, 9)]);
+		break;
+	}
+}
+
+static void test_changes(void)
+{
+	struct gen g = {.seed = 4711};
+	int bad = 0;
+
+	for (int round = 0; round < 60; round++) {
+		auto_fstree struct fstree *t = fstree_new();
+
+		for (int i = 0; i < 150; i++) {
+			auto_fstree struct fstree *u = NULL;
+			auto_buf struct buf image = {0};
+			struct err e = {0};
+
+			change(&g, &t);
+			if (i % 5)
+				continue;
+			if (erofs_write(t, &image, &e) < 0 ||
+			    erofs_read(image.data, image.len, &u, &e) < 0 ||
+			    fstree_count(t) != fstree_count(u)) {
+				printf("# round %d, %d: %s\n", round, i, e.msg);
+				bad++;
+				break;
+			}
+		}
+	}
+	is_int(bad, 0, "every count holds through thousands of changes");
+}
+
 static struct fstree *big(unsigned from, unsigned n)
 {
 	struct fstree *t = fstree_new();
@@ -540,6 +616,7 @@ int main(void)
 	test_merge_random();
 	test_merge_order();
 	test_merge_devices();
+	test_changes();
 	test_merge_speed();
 	return tap_done();
 }
