@@ -129,6 +129,16 @@ uint8_t erofs_type(unsigned mode);
 /* erofs_checksum(block): of the super block at ${block} + ER_SUPER. */
 uint32_t erofs_checksum(const uint8_t *block);
 
+/*
+ * erofs_compare(t, data, len, ret_at, e):
+ * 1: ${data} is what erofs_write() makes of ${t}; 0: it is not, from byte
+ * *${ret_at} on; or the errors of erofs_write().
+ */
+struct fstree;
+struct err;
+int erofs_compare(struct fstree *t, const void *data, size_t len,
+		  uint64_t *ret_at, struct err *e);
+
 static inline size_t er_align(size_t n, size_t to)
 {
 	return (n + to - 1) / to * to;

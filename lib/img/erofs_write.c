@@ -26,7 +26,6 @@ struct writer {
 	size_t n;
 	uint64_t end;  /* of the inodes */
 	uint64_t data; /* blocks behind them */
-	uint8_t *out;
 };
 
 /* --- directories --------------------------------------------------------- */
@@ -370,12 +369,13 @@ static uint32_t inode_u(const struct writer *w, const struct item *it)
 	return 0;
 }
 
-static void put_inode(const struct writer *w, const struct item *it)
+/* The inode and what follows it to ${at}, its whole blocks to ${blocks}; both
+ * were zeros. */
+static void put_inode(const struct writer *w, const struct item *it,
+		      uint8_t *at, uint8_t *blocks)
 {
 	const struct fsnode *n = it->n;
-	uint8_t *at = w->out + (size_t)it->slot * ER_SLOT;
 	uint8_t *rest = at + sizeof(struct er_inode) + it->xattrs;
-	uint8_t *blocks = w->out + w->end + (size_t)it->block * ER_BLOCK;
 	struct er_inode x = {
 		.format = htole16(ER_FORMAT(it->layout)),
 		.mode = htole16((uint16_t)n->mode),
@@ -405,16 +405,18 @@ static void put_inode(const struct writer *w, const struct item *it)
 		put_chunks(n, at + er_align((size_t)(rest - at), 8));
 }
 
-static int put_super(const struct writer *w, uint64_t blocks, struct err *e)
+/* What comes before the inodes. */
+static void put_super(const struct writer *w, uint8_t *out)
 {
 	const struct fstree *t = w->t;
+	uint32_t blocks = (uint32_t)(w->end / ER_BLOCK + w->data);
 	struct er_super s = {
 		.magic = htole32(ER_MAGIC),
 		.compat = htole32(ER_CHECKSUM),
 		.block_bits = ER_BITS,
 		.root_nid = htole16((uint16_t)w->items[0].slot),
 		.inodes = htole64(w->n),
-		.blocks = htole32((uint32_t)blocks),
+		.blocks = htole32(blocks),
 		.incompat = htole32(ER_CHUNKED |
 				    (t->ndevices ? ER_DEVICE_TABLE : 0)),
 		.ndevices = htole16((uint16_t)t->ndevices),
@@ -426,57 +428,159 @@ static int put_super(const struct writer *w, uint64_t blocks, struct err *e)
 	for (size_t i = 0; i < t->ndevices; i++) {
 		struct er_device d = {
 			.blocks = htole32(t->devices[i].blocks),
-			.mapped = htole32((uint32_t)blocks),
+			.mapped = htole32(blocks),
 		};
 
 		memcpy(d.tag, digest_hex(&t->devices[i].root, hex),
 		       sizeof(d.tag));
-		memcpy(w->out + ER_DEVICES + i * sizeof(d), &d, sizeof(d));
+		memcpy(out + ER_DEVICES + i * sizeof(d), &d, sizeof(d));
 		blocks += t->devices[i].blocks;
 	}
+	memcpy(out + ER_SUPER, &s, sizeof(s));
+	s.checksum = htole32(erofs_checksum(out));
+	memcpy(out + ER_SUPER, &s, sizeof(s));
+}
+
+static uint64_t item_at(const struct writer *w, size_t i)
+{
+	return i < w->n ? (uint64_t)w->items[i].slot * ER_SLOT : w->end;
+}
+
+static uint64_t blocks_at(const struct writer *w, const struct item *it)
+{
+	return w->end + (uint64_t)it->block * ER_BLOCK;
+}
+
+static uint64_t image_bytes(const struct writer *w)
+{
+	return w->end + w->data * ER_BLOCK;
+}
+
+/* --- the whole ------------------------------------------------------------ */
+
+static void writer_done(struct writer *w)
+{
+	free(w->items);
+}
+#define auto_writer __attribute__((cleanup(writer_done)))
+
+static int writer_open(struct writer *w, struct fstree *t, struct err *e)
+{
+	uint64_t blocks;
+	int r;
+
+	*w = (struct writer){
+		.t = t,
+		.end = er_align(ER_DEVICES +
+					t->ndevices * sizeof(struct er_device),
+				ER_BLOCK),
+	};
+	r = collect(w, e);
+	for (size_t i = 0; r == 0 && i < w->n; i++)
+		r = place(w, &w->items[i], e);
+	if (r < 0)
+		return r;
+	w->end = er_align(w->end, ER_BLOCK);
+	blocks = image_bytes(w) / ER_BLOCK;
+	for (size_t i = 0; i < t->ndevices; i++)
+		blocks += t->devices[i].blocks;
 	if (blocks > UINT32_MAX)
 		return err_set(e, -EFBIG, "too_large",
 			       "more than 16 TiB of data in an image");
-	memcpy(w->out + ER_SUPER, &s, sizeof(s));
-	s.checksum = htole32(erofs_checksum(w->out));
-	memcpy(w->out + ER_SUPER, &s, sizeof(s));
 	return 0;
-}
-
-static int emit(struct writer *w, struct buf *ret, struct err *e)
-{
-	uint64_t blocks = w->end / ER_BLOCK + w->data;
-	size_t bytes = blocks * ER_BLOCK;
-
-	if (blocks > UINT32_MAX)
-		return err_set(e, -EFBIG, "too_large", "too many files");
-	if (buf_reserve(ret, bytes) < 0)
-		return err_sys(e, ENOMEM, "write an image");
-	w->out = (uint8_t *)ret->data + ret->len;
-	memset(w->out, 0, bytes + 1);
-	for (size_t i = 0; i < w->n; i++)
-		put_inode(w, &w->items[i]);
-	ret->len += bytes;
-	return put_super(w, blocks, e);
 }
 
 int erofs_write(struct fstree *t, struct buf *ret, struct err *e)
 {
-	auto_free struct item *items = NULL;
-	struct writer w = {.t = t};
-	size_t len = ret->len;
-	int r = collect(&w, e);
+	auto_writer struct writer w = {0};
+	int r = writer_open(&w, t, e);
+	uint8_t *out;
 
-	items = w.items;
-	w.end = er_align(ER_DEVICES + t->ndevices * sizeof(struct er_device),
-			 ER_BLOCK);
-	for (size_t i = 0; r == 0 && i < w.n; i++)
-		r = place(&w, &w.items[i], e);
 	if (r < 0)
 		return r;
-	w.end = er_align(w.end, ER_BLOCK);
-	r = emit(&w, ret, e);
+	if (buf_reserve(ret, image_bytes(&w)) < 0)
+		return err_sys(e, ENOMEM, "write an image");
+	out = (uint8_t *)ret->data + ret->len;
+	memset(out, 0, image_bytes(&w) + 1);
+	put_super(&w, out);
+	for (size_t i = 0; i < w.n; i++)
+		put_inode(&w, &w.items[i], out + item_at(&w, i),
+			  out + blocks_at(&w, &w.items[i]));
+	ret->len += image_bytes(&w);
+	return 0;
+}
+
+/* --- comparing ------------------------------------------------------------ */
+
+/* The first byte in which ${data} is not ${want}, both at ${at}; or the end. */
+static uint64_t differ(const uint8_t *data, const uint8_t *want, size_t len,
+		       uint64_t at)
+{
+	size_t i = 0;
+
+	if (memcmp(data + at, want, len) == 0)
+		return UINT64_MAX;
+	while (data[at + i] == want[i])
+		i++;
+	return at + i;
+}
+
+/* ${len} zeros in ${b}, or NULL. */
+static uint8_t *zeros(struct buf *b, size_t len)
+{
+	b->len = 0;
+	if (buf_reserve(b, len) < 0)
+		return NULL;
+	memset(b->data, 0, len);
+	return (uint8_t *)b->data;
+}
+
+static int compare_item(const struct writer *w, size_t i, const uint8_t *data,
+			struct buf *b, uint64_t *ret_at)
+{
+	const struct item *it = &w->items[i];
+	uint64_t at = item_at(w, i), whole = blocks_at(w, it);
+	size_t len = item_at(w, i + 1) - at;
+	size_t blocks = (size_t)it->nblocks * ER_BLOCK;
+	uint8_t *p = zeros(b, len + blocks);
+
+	if (!p)
+		return -ENOMEM;
+	put_inode(w, it, p, p + len);
+	*ret_at = differ(data, p, len, at);
+	if (*ret_at == UINT64_MAX)
+		*ret_at = differ(data, p + len, blocks, whole);
+	return 0;
+}
+
+/* Piece by piece, for a second image in memory costs more than all else. */
+int erofs_compare(struct fstree *t, const void *data, size_t len,
+		  uint64_t *ret_at, struct err *e)
+{
+	auto_writer struct writer w = {0};
+	auto_buf struct buf b = {0};
+	uint64_t at = 0;
+	uint8_t *p;
+	int r = writer_open(&w, t, e);
+
 	if (r < 0)
-		ret->len = len;
-	return r;
+		return r;
+	*ret_at = len;
+	if (image_bytes(&w) != len)
+		return 0;
+	p = zeros(&b, item_at(&w, 0));
+	if (p) {
+		put_super(&w, p);
+		at = differ(data, p, item_at(&w, 0), 0);
+	}
+	for (size_t i = 0; p && at == UINT64_MAX && i < w.n; i++) {
+		if (compare_item(&w, i, data, &b, &at) < 0)
+			p = NULL;
+	}
+	if (!p)
+		return err_sys(e, ENOMEM, "compare an image");
+	if (at == UINT64_MAX)
+		return 1;
+	*ret_at = at;
+	return 0;
 }
