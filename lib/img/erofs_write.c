@@ -316,6 +316,7 @@ static int collect(struct writer *w, struct err *e)
 	w->items = malloc(w->t->count * sizeof(*w->items));
 	if (!w->items)
 		return err_sys(e, ENOMEM, "write an image");
+	fs_huge(w->items, w->t->count * sizeof(*w->items));
 	for (struct fs_slab *s = w->t->slabs; s; s = s->next) {
 		for (size_t i = 0; i < s->n; i++)
 			s->nodes[i].num = 0;
@@ -501,6 +502,7 @@ int erofs_write(struct fstree *t, struct buf *ret, struct err *e)
 	if (buf_reserve(ret, image_bytes(&w)) < 0)
 		return err_sys(e, ENOMEM, "write an image");
 	out = (uint8_t *)ret->data + ret->len;
+	fs_huge(out, image_bytes(&w));
 	memset(out, 0, image_bytes(&w) + 1);
 	put_super(&w, out);
 	for (size_t i = 0; i < w.n; i++)

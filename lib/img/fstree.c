@@ -3,41 +3,70 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
 #include "img/fstree_priv.h"
 
-#define BLOCK_BYTES (64U * 1024)
+/* A tree takes memory in pieces: small ones, then those of a large page. */
+#define PIECE	  (32U * 1024)
+#define PIECE_BIG (2U * 1024 * 1024)
+#define SMALL_MAX 1000 /* nodes */
+
+void fs_huge(void *p, size_t len)
+{
+	uintptr_t from = ((uintptr_t)p + PIECE_BIG - 1) & -(uintptr_t)PIECE_BIG;
+	uintptr_t to = ((uintptr_t)p + len) & -(uintptr_t)PIECE_BIG;
+
+	if (from < to)
+		madvise((void *)from, to - from, MADV_HUGEPAGE);
+}
+
+/* A piece of *${ret_len} bytes; it is free()d. */
+static void *piece(const struct fstree *t, size_t *ret_len)
+{
+	void *p;
+
+	*ret_len = t->count < SMALL_MAX ? PIECE : PIECE_BIG;
+	if (*ret_len == PIECE)
+		return malloc(PIECE);
+	p = aligned_alloc(PIECE_BIG, PIECE_BIG);
+	if (p)
+		fs_huge(p, PIECE_BIG);
+	return p;
+}
 
 void *fs_alloc(struct fstree *t, size_t len, size_t align)
 {
 	struct fs_block *b = t->blocks;
-	size_t at = b ? (b->used + align - 1) / align * align : 0;
+	size_t at = b ? (b->used + align - 1) / align * align : 0, cap;
 
-	if (!b || at > b->cap || len > b->cap - at) {
-		size_t cap = len > BLOCK_BYTES / 4 ? len : BLOCK_BYTES;
-
-		if (len > SIZE_MAX / 2)
-			return NULL;
-		b = malloc(sizeof(*b) + cap);
+	if (b && at <= b->cap && len <= b->cap - at) {
+		b->used = at + len;
+		return b->data + at;
+	}
+	if (len > SIZE_MAX / 2)
+		return NULL;
+	if (len > PIECE / 4) {
+		/* What is large has a block to itself, behind the open one. */
+		b = malloc(sizeof(*b) + len);
 		if (!b)
 			return NULL;
-		b->cap = cap;
-		b->used = len;
-		/* A big piece has a block to itself, behind the open one. */
-		if (cap == len && t->blocks) {
-			b->next = t->blocks->next;
-			t->blocks->next = b;
-		} else {
-			b->next = t->blocks;
-			t->blocks = b;
-		}
-		return b->data;
+		b->cap = len;
+		b->next = t->blocks ? t->blocks->next : NULL;
+		*(t->blocks ? &t->blocks->next : &t->blocks) = b;
+	} else {
+		b = piece(t, &cap);
+		if (!b)
+			return NULL;
+		b->cap = cap - sizeof(*b);
+		b->next = t->blocks;
+		t->blocks = b;
 	}
-	b->used = at + len;
-	return b->data + at;
+	b->used = len;
+	return b->data;
 }
 
 char *fs_strndup(struct fstree *t, const char *s, size_t len)
@@ -55,12 +84,14 @@ struct fsnode *fsnode_new(struct fstree *t)
 {
 	struct fs_slab *s = t->slabs;
 	struct fsnode *n;
+	size_t len;
 
-	if (!s || s->n == FS_SLAB) {
-		s = malloc(sizeof(*s));
+	if (!s || s->n == s->cap) {
+		s = piece(t, &len);
 		if (!s)
 			return NULL;
 		s->n = 0;
+		s->cap = (len - sizeof(*s)) / sizeof(*n);
 		s->next = t->slabs;
 		t->slabs = s;
 	}

@@ -10,8 +10,6 @@
  * and arrays lie in blocks, nodes in slabs, so that every node can be visited
  * without walking the tree; a node that left the tree has nlink 0.
  */
-#define FS_SLAB 128
-
 struct fs_block {
 	struct fs_block *next;
 	size_t used, cap;
@@ -20,8 +18,8 @@ struct fs_block {
 
 struct fs_slab {
 	struct fs_slab *next;
-	size_t n;
-	struct fsnode nodes[FS_SLAB];
+	size_t n, cap;
+	struct fsnode nodes[];
 };
 
 struct fstree {
@@ -46,6 +44,10 @@ struct fsdir {
 	uint32_t n, cap, nslots, nused;
 	bool sorted;
 };
+
+/* fs_huge(p, len): ${p} is going to be filled: in large pages, if it may be,
+ * for faults are what a large tree costs most. */
+void fs_huge(void *p, size_t len);
 
 /* fs_alloc(t, len, align): of the tree's memory, or NULL. */
 void *fs_alloc(struct fstree *t, size_t len, size_t align);
