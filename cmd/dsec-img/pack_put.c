@@ -8,8 +8,6 @@
 #include "base/cleanup.h"
 #include "pack.h"
 
-#define LEASE_S 3600 /* for what is packed on, until it is published */
-
 int pack_find_store(struct pack *p, struct err *e)
 {
 	int r;
@@ -28,9 +26,7 @@ int pack_find_store(struct pack *p, struct err *e)
 struct sharing {
 	const struct store *store;
 	struct blob_dict *dict;
-	char holder[64];
-	struct digest held[64];
-	size_t nheld;
+	int tmp;
 };
 
 static int share_blob(struct sharing *sh, const struct fsdevice *dev,
@@ -41,22 +37,16 @@ static int share_blob(struct sharing *sh, const struct fsdevice *dev,
 	return idx < 0 ? idx : blob_dict_add(sh->dict, idx, &dev->root, e);
 }
 
-/* Leased before it is used: nobody may remove what we are about to name. */
+/* Held before it is used: nobody may remove what we are about to name. */
 static int share_layer(struct sharing *sh, const struct digest *d,
 		       struct err *e)
 {
 	auto_layer struct layer l = {0};
 	int r;
 
-	if (sh->nheld == array_len(sh->held))
-		return err_set(e, -E2BIG, "too_large",
-			       "over %zu layers to share with",
-			       array_len(sh->held));
-	r = store_lease(sh->store, sh->holder, d, LEASE_S, "pack", e);
-	if (r < 0)
-		return r;
-	sh->held[sh->nheld++] = *d;
-	r = store_layer(sh->store, d, &l, e);
+	r = store_hold(sh->store, sh->tmp, d, e);
+	if (r == 0)
+		r = store_layer(sh->store, d, &l, e);
 	for (size_t i = 0; i < l.ndevices && r == 0; i++)
 		r = share_blob(sh, &l.devices[i], e);
 	return r;
@@ -92,8 +82,6 @@ static int share(struct pack *p, const json_t *req, struct sharing *sh,
 	int r = 0;
 
 	sh->store = p->store;
-	snprintf(sh->holder, sizeof(sh->holder), "pack-%s-%d", p->id,
-		 (int)getpid());
 	sh->dict = blob_dict_new();
 	if (!sh->dict)
 		return err_sys(e, ENOMEM, "pack");
@@ -104,13 +92,6 @@ static int share(struct pack *p, const json_t *req, struct sharing *sh,
 			r = share_named(p, sh, json_string_value(v), e);
 	}
 	return r;
-}
-
-static void sharing_done(struct sharing *sh)
-{
-	for (size_t i = 0; i < sh->nheld; i++)
-		store_lease_drop(sh->store, sh->holder, &sh->held[i], NULL);
-	blob_dict_free(sh->dict);
 }
 
 /* --- a store of ours ----------------------------------------------------- */
@@ -155,6 +136,7 @@ int pack_to_store(struct pack *p, const json_t *req, pack_fn *fn,
 	r = store_tmp(p->store, &tmp, name, e);
 	if (r < 0)
 		return r;
+	sh.tmp = tmp;
 	r = source_of(p, e);
 	if (r == 0)
 		r = share(p, req, &sh, e);
@@ -163,7 +145,7 @@ int pack_to_store(struct pack *p, const json_t *req, pack_fn *fn,
 	if (r == 0)
 		r = publish(p, tmp, answer, e);
 	blob_free(steal_ptr(p->blob)); /* it uses the dictionary */
-	sharing_done(&sh);
+	blob_dict_free(sh.dict);
 	store_tmp_done(p->store, &tmp, name);
 	return r;
 }

@@ -7,21 +7,13 @@
 #include "base/cleanup.h"
 #include "img/import_store.h"
 
-#define LEASE_S (24 * 3600)
-
-/* --- leases and dictionaries ------------------------------------------------
+/* --- dictionaries ------------------------------------------------
  */
 
-static int lease(struct importing *m, const struct digest *d, struct err *e)
+/* As long as m->tmpfd is there. */
+static int hold(struct importing *m, const struct digest *d, struct err *e)
 {
-	int r;
-
-	if (m->nleases == IMPORT_LEASES_MAX)
-		return err_set(e, -EOVERFLOW, "internal", "too many leases");
-	r = store_lease(m->store, m->holder, d, LEASE_S, "import", e);
-	if (r == 0)
-		m->leases[m->nleases++] = *d;
-	return r;
+	return store_hold(m->store, m->tmpfd, d, e);
 }
 
 static int dict_blob(struct importing *m, const struct fsdevice *dev,
@@ -38,7 +30,7 @@ static int dict_layer(struct importing *m, const struct digest *digest,
 	auto_layer struct layer l = {0};
 	int r;
 
-	r = lease(m, digest, e);
+	r = hold(m, digest, e);
 	if (r == 0)
 		r = store_layer(m->store, digest, &l, e);
 	for (size_t i = 0; r == 0 && i < l.ndevices; i++)
@@ -70,9 +62,6 @@ int importing_start(struct importing *m, const struct digest *dict,
 
 void importing_done(struct importing *m)
 {
-	while (m->nleases > 0)
-		store_lease_drop(m->store, m->holder, &m->leases[--m->nleases],
-				 NULL);
 	if (m->tmpfd >= 0)
 		store_tmp_done(m->store, &m->tmpfd, m->holder);
 	blob_dict_free(m->dict);
@@ -149,7 +138,7 @@ static int publish_blob(struct making *k, uint64_t *ret_bytes, struct err *e)
 	*ret_bytes = (uint64_t)dev.blocks * FS_BLOCK;
 	if (r < 0 || dev.blocks == 0)
 		return r;
-	r = lease(k->m, &dev.root, e);
+	r = hold(k->m, &dev.root, e);
 	if (r < 0)
 		return r;
 	fd = store_open_idx(s, &dev.root, NULL);
@@ -171,7 +160,7 @@ static int publish_layer(struct importing *m, int tmpfd, struct fstree *tree,
 			return r;
 	}
 	r = store_put_layer(m->store, tmpfd, tree, layer, ret, e);
-	return r < 0 ? r : lease(m, ret, e);
+	return r < 0 ? r : hold(m, ret, e);
 }
 
 static int making_end(struct making *k, struct layer *layer, struct digest *ret,
@@ -279,9 +268,11 @@ static int cached_layer(struct importing *m, const struct digest *key,
 	r = store_source_get(m->store, key, &digest, e);
 	if (r <= 0)
 		return r;
-	r = lease(m, &digest, e);
+	r = hold(m, &digest, e);
 	if (r == 0)
 		r = store_layer(m->store, &digest, ret_layer, e);
+	if (r == -ENOENT) /* pruned before we held it */
+		return 0;
 	if (r == 0)
 		r = store_tree(m->store, ret_layer, ret_tree, e);
 	return r < 0 ? r : 1;

@@ -7,12 +7,11 @@
 #include "img/store.h"
 
 /*
- * What is imported, as layers of a store.  Until importing_done() leases keep
- * what was made or is referred to, so a tag can still be set.
+ * What is imported, as layers of a store.  Until importing_done() what was made
+ * or is referred to is held, so a tag can still be set.
  */
-#define IMPORT_DICT_MAX	  16
-#define IMPORT_LEASES_MAX (IMPORT_DICT_MAX + 2 * OCI_LAYERS_MAX + 2)
-#define IMPORT_SAVED_MIN  (1024 * 1024) /* for a foreign blob to be named */
+#define IMPORT_DICT_MAX	 16
+#define IMPORT_SAVED_MIN (1024 * 1024) /* for a foreign blob to be named */
 
 struct importing {
 	const struct store *store;
@@ -36,8 +35,6 @@ struct importing {
 	size_t ndict;
 	char holder[64];
 	int tmpfd; /* one of our own, for what is not a layer's */
-	struct digest leases[IMPORT_LEASES_MAX];
-	size_t nleases;
 };
 
 /*

@@ -122,9 +122,10 @@ int store_tmp(const struct store *s, int *ret_fd, char *name, struct err *e);
 void store_tmp_done(const struct store *s, int *fd, const char *name);
 
 /*
- * store_hold(s, tmpfd, digest, e): keep ${digest} (a manifest with all it
- * names, or a blob) from a prune as long as ${tmpfd} is there.  It is held from
- * the return on: look whether it is there after that, not before.
+ * store_hold(s, tmpfd, digest, e): a lease without a file to sync: keep
+ * ${digest} (a manifest with all it names, or a blob) from a prune as long as
+ * ${tmpfd} is there.  It is held from the return on: look whether it is there
+ * after that, not before.
  */
 int store_hold(const struct store *s, int tmpfd, const struct digest *digest,
 	       struct err *e);
@@ -183,8 +184,11 @@ int store_lease(const struct store *s, const char *holder,
 int store_lease_drop(const struct store *s, const char *holder,
 		     const struct digest *digest, struct err *e);
 
-/* store_leases(s, fn, arg, e): each lease, those that ran out too; ends early
- * with what ${fn} returned if that is not 0.  until_ms is since 1970. */
+/*
+ * store_leases(s, fn, arg, e): each lease, those that ran out too, and what
+ * builders hold, but nothing of a process that is dead; ends early with what
+ * ${fn} returned if that is not 0.  until_ms is since 1970.
+ */
 typedef int store_lease_fn(void *arg, const char *holder,
 			   const struct digest *digest, int64_t until_ms,
 			   const char *why, struct err *e);

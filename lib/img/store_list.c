@@ -156,17 +156,38 @@ static int lease_file(void *arg, char *path, struct err *e)
 	if (r < 0)
 		return r;
 	*slash = '\0';
+	if (store_orphan(path))
+		return 0;
 	/* one that says no time holds */
 	return l->fn(l->arg, path, &digest, json_int(obj, "until_ms", 0),
 		     json_str(obj, "why"), e);
+}
+
+/* tmp/NAME/use.<hex> */
+static int hold_file(void *arg, char *path, struct err *e)
+{
+	const struct leases *l = arg;
+	char *slash = strchr(path, '/');
+	struct digest digest;
+
+	if (!slash || strncmp(slash + 1, "use.", 4) != 0 ||
+	    store_file_digest(slash + 5, "", &digest) < 0)
+		return 0;
+	*slash = '\0';
+	return store_orphan(path)
+		       ? 0
+		       : l->fn(l->arg, path, &digest, 0, "being built", e);
 }
 
 int store_leases(const struct store *s, store_lease_fn *fn, void *arg,
 		 struct err *e)
 {
 	struct leases l = {.s = s, .fn = fn, .arg = arg};
+	int r;
 
-	return store_files(s, "lease", 2, lease_file, &l, e);
+	/* A builder may take a lease and end: its own are looked at first. */
+	r = store_files(s, "tmp", 2, hold_file, &l, e);
+	return r != 0 ? r : store_files(s, "lease", 2, lease_file, &l, e);
 }
 
 /* --- dependants ---------------------------------------------------------- */

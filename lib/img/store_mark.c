@@ -76,19 +76,6 @@ struct mark {
 	struct digest_set *set;
 };
 
-/* tmp/NAME/use.<hex> */
-static int mark_hold(void *arg, char *path, struct err *e)
-{
-	const struct mark *m = arg;
-	const char *slash = strchr(path, '/');
-	struct digest d;
-
-	if (!slash || strncmp(slash + 1, "use.", 4) != 0 ||
-	    store_file_digest(slash + 5, "", &d) < 0)
-		return 0;
-	return set_add(m->set, &d, e);
-}
-
 static int mark_lease(void *arg, const char *holder,
 		      const struct digest *digest, int64_t until_ms,
 		      const char *why, struct err *e)
@@ -121,16 +108,10 @@ static int mark_roots(struct mark *m, struct err *e)
 {
 	int r;
 
-	r = store_files(m->s, "tmp", 2, mark_hold, m, e);
-	if (r == 0)
-		r = store_leases(m->s, mark_lease, m, e);
+	r = store_leases(m->s, mark_lease, m, e);
 	if (r == 0)
 		r = store_tags(m->s, mark_tag, m, e);
-	if (r == 0)
-		r = store_leases(m->s, mark_lease, m, e);
-	if (r == 0)
-		r = store_files(m->s, "tmp", 2, mark_hold, m, e);
-	return r;
+	return r != 0 ? r : store_leases(m->s, mark_lease, m, e);
 }
 
 /* --- what they name ------------------------------------------------------ */
