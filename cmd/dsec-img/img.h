@@ -163,6 +163,7 @@ img_op_fn op_import, op_pull, op_mount, op_unmount, op_pack, op_export, op_lint,
 	op_diff, op_ls, op_inspect, op_tag, op_rm, op_du, op_env, op_verify,
 	op_prune;
 img_print_fn print_ls, print_du, print_env, print_diff, print_lint,
-	print_inspect, print_rm, print_prune, print_verify;
+	print_inspect, print_rm, print_prune, print_verify, print_import,
+	print_pack, print_export, print_mount;
 
 #endif

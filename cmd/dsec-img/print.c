@@ -107,6 +107,18 @@ static void print_names(const json_t *names, const char *sep)
 		printf("%s%s", i ? sep : "", json_string_value(name));
 }
 
+/* Paths may hold anything; a terminal gets what is harmless. */
+static void print_path(const json_t *rec)
+{
+	const char *path = json_str(rec, "path");
+
+	if (!*path)
+		path = json_str(rec, "path_b64");
+	for (; *path; path++)
+		putchar((unsigned char)*path < ' ' || *path == 0x7f ? '?'
+								    : *path);
+}
+
 static void print_env_layers(const json_t *rec)
 {
 	char digest[16];
@@ -127,8 +139,9 @@ void print_env(const json_t *rec, unsigned nth)
 
 	(void)nth;
 	if (!json_object_get(rec, "ok")) {
-		printf("%s: /%s: ", json_str(rec, "conflict"),
-		       json_str(rec, "path"));
+		printf("%s: /", json_str(rec, "conflict"));
+		print_path(rec);
+		printf(": ");
 		print_names(json_object_get(rec, "layers"), ", ");
 		printf("; %s wins\n", json_str(rec, "winner"));
 		return;
@@ -198,4 +211,105 @@ void print_prune(const json_t *rec, unsigned nth)
 	       json_flag(rec, "dry_run") ? "would go" : "went",
 	       (long long)number(rec, "candidates"),
 	       (long long)number(rec, "unmounted"));
+}
+
+/* What was made of it: import, pull, pack. */
+static void print_made(const json_t *rec)
+{
+	char bytes[16], fresh[16];
+
+	printf("%s %s: %s, %lld entries, %s, %s new\n",
+	       or_dash(json_str(rec, "name")), json_str(rec, "digest"),
+	       json_str(rec, "kind"), (long long)number(rec, "entries"),
+	       fmt_bytes(number(rec, "bytes"), bytes),
+	       fmt_bytes(number(rec, "new_bytes"), fresh));
+}
+
+void print_import(const json_t *rec, unsigned nth)
+{
+	const json_t *v;
+	const char *key;
+
+	(void)nth;
+	if (!json_object_get(rec, "ok"))
+		return;
+	print_made(rec);
+	json_object_foreach(json_object_get(rec, "dropped"), key, v)
+		printf("  left out: %lld %s\n",
+		       (long long)json_integer_value(v), key);
+}
+
+void print_pack(const json_t *rec, unsigned nth)
+{
+	char bytes[16];
+	const json_t *one;
+	size_t i;
+
+	(void)nth;
+	json_array_foreach(json_object_get(rec, "removed"), i, one) {
+		printf("%s: /", json_str(one, "rule"));
+		print_path(one);
+		printf(" (%s)\n", fmt_bytes(number(one, "bytes"), bytes));
+	}
+	if (*json_str(rec, "digest"))
+		print_made(rec);
+	else if (*json_str(rec, "inbox"))
+		printf("%s\n", json_str(rec, "inbox"));
+}
+
+void print_diff(const json_t *rec, unsigned nth)
+{
+	(void)nth;
+	if (json_object_get(rec, "ok")) {
+		printf("%lld added, %lld removed, %lld changed\n",
+		       (long long)number(rec, "added"),
+		       (long long)number(rec, "removed"),
+		       (long long)number(rec, "changed"));
+		return;
+	}
+	printf("%s /", json_str(rec, "change"));
+	print_path(rec);
+	if (json_object_get(rec, "what")) {
+		printf(": ");
+		print_names(json_object_get(rec, "what"), ", ");
+	}
+	printf("\n");
+}
+
+void print_lint(const json_t *rec, unsigned nth)
+{
+	(void)nth;
+	if (json_object_get(rec, "ok")) {
+		printf("%lld findings\n", (long long)number(rec, "findings"));
+		return;
+	}
+	printf("%s: /", json_str(rec, "rule"));
+	print_path(rec);
+	if (*json_str(rec, "detail"))
+		printf(": %s", json_str(rec, "detail"));
+	printf("\n");
+}
+
+void print_export(const json_t *rec, unsigned nth)
+{
+	char bytes[16];
+
+	(void)nth;
+	printf("%s written\n", fmt_bytes(number(rec, "bytes"), bytes));
+	if (number(rec, "left_out_count"))
+		printf("  left out: %lld sockets\n",
+		       (long long)number(rec, "left_out_count"));
+}
+
+void print_mount(const json_t *rec, unsigned nth)
+{
+	const json_t *layer, *digest;
+	size_t i;
+
+	(void)nth;
+	json_array_foreach(json_object_get(rec, "layers"), i, layer)
+		printf("%s %s\n", json_str(layer, "way"),
+		       json_str(layer, "path"));
+	json_array_foreach(json_object_get(rec, "unmounted"), i, digest)
+		printf("unmounted %s\n", json_string_value(digest));
 }
