@@ -151,7 +151,8 @@ static int stand_still(struct pack *p, struct err *e)
 	r = open_upper(p, e);
 	if (r == 0)
 		r = sync_upper(p, e); /* most of it, while it still runs */
-	if (r == 0)
+	/* Without an upper it has ended: its supervisor's place tells how. */
+	if (r == 0 || r == -ENOENT)
 		r = hold_take(&p->c->tree, p->id, &p->hold, e);
 	if (r == 0)
 		r = sync_upper(p, e);
