@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -196,9 +197,32 @@ static int tell_name(struct usage *u, const char *name, struct err *e)
 		       "'%s' is the digest of no image that has a name", name);
 }
 
-/* What lies in a directory of the store, by the disk. */
-static int measure(struct usage *u, const char *sub, uint64_t *bytes,
-		   struct err *e)
+static bool is_used(const struct usage *u, const char *name)
+{
+	char hex[DIGEST_HEX + 1];
+	size_t lo = 0, hi = u->parts.n;
+	struct digest d;
+
+	snprintf(hex, sizeof(hex), "%.64s", name);
+	if (digest_parse(hex, &d) < 0)
+		return false;
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+		int r = memcmp(&d, &u->parts.at[mid].digest, sizeof(d));
+
+		if (r == 0)
+			return true;
+		if (r < 0)
+			hi = mid;
+		else
+			lo = mid + 1;
+	}
+	return false;
+}
+
+/* What lies in a directory of the store, and what of it nothing leads to. */
+static int measure(struct usage *u, const char *sub, uint64_t *stored,
+		   uint64_t *unused, struct err *e)
 {
 	auto_walk struct walk *w = NULL;
 	struct walk_item it;
@@ -209,8 +233,12 @@ static int measure(struct usage *u, const char *sub, uint64_t *bytes,
 	if (r == -ENOENT)
 		return 0;
 	while (r >= 0 && (r = walk_next(w, &it, e)) > 0) {
-		if (!it.errnum && S_ISREG(it.st.st_mode))
-			*bytes += (uint64_t)it.st.st_size;
+		uint64_t size = (uint64_t)it.st.st_size;
+
+		if (!it.errnum && S_ISREG(it.st.st_mode)) {
+			*stored += size;
+			*unused += is_used(u, it.name) ? 0 : size;
+		}
 		r = img_progress(u->c, ++n, 0, "measure the store", e);
 	}
 	return r < 0 ? r : 0;
@@ -218,29 +246,21 @@ static int measure(struct usage *u, const char *sub, uint64_t *bytes,
 
 static int tell_store(struct usage *u, json_t *answer, struct err *e)
 {
-	uint64_t stored = 0, used = 0;
+	auto_json json_t *more = NULL;
+	uint64_t stored = 0, unused = 0;
 	int r;
 
-	r = measure(u, "blob", &stored, e);
+	r = measure(u, "blob", &stored, &unused, e);
 	if (r == 0)
-		r = measure(u, "meta", &stored, e);
-	if (r < 0)
-		return r;
-	for (size_t i = 0; i < u->parts.n; i++)
-		if (i == 0 || !digest_eq(&u->parts.at[i - 1].digest,
-					 &u->parts.at[i].digest))
-			used += u->parts.at[i].bytes;
-	if (json_object_set_new(answer, "store", json_string(u->s->path)) < 0 ||
-	    json_object_set_new(answer, "count", json_integer(u->count)) < 0 ||
-	    json_object_set_new(answer, "stored",
-				json_integer((json_int_t)stored)) < 0 ||
-	    json_object_set_new(answer, "unused",
-				json_integer(
-					(json_int_t)(stored > used
-							     ? stored - used
-							     : 0))) < 0)
-		return err_sys(e, ENOMEM, "answer");
-	return 0;
+		r = measure(u, "meta", &stored, &unused, e);
+	if (r == 0)
+		r = json_pack_or(&more, e, "{s:s, s:I, s:I, s:I}", "store",
+				 u->s->path, "count", (json_int_t)u->count,
+				 "stored", (json_int_t)stored, "unused",
+				 (json_int_t)unused);
+	if (r == 0 && json_object_update(answer, more) < 0)
+		r = err_sys(e, ENOMEM, "answer");
+	return r;
 }
 
 int op_du(struct img_ctx *c, const json_t *req, json_t *answer, struct err *e)

@@ -112,9 +112,14 @@ static void tell_line(struct img_ctx *c, uint64_t done, uint64_t total,
 		n = snprintf(line, sizeof(line), "%.50s: %u%%", what,
 			     (unsigned)(done >= total ? 100
 						      : done * 100.0 / total));
-	else
+	else if (done < 1000000)
 		n = snprintf(line, sizeof(line), "%.50s: %llu", what,
 			     (unsigned long long)done);
+	else
+		n = snprintf(line, sizeof(line), "%.50s: %.1fM", what,
+			     (double)done / 1e6);
+	if (n < 0 || (size_t)n >= sizeof(line))
+		return;
 	dprintf(STDERR_FILENO, "\r%-*s", (int)c->told_len, line);
 	c->told_len = (size_t)n;
 }

@@ -34,6 +34,19 @@ run dsec-img import "dir:$T/work" --as root/work:1 --kind workspace --at /work
 is "$status" 0 "a workspace"
 
 leak_start
+# What is laid over a directory joins it.
+mkdir -p "$T/over/etc/profile.d" "$T/root/etc/profile.d"
+echo b >"$T/root/etc/profile.d/b.sh"
+echo a >"$T/over/etc/profile.d/a.sh"
+echo dot >"$T/over/etc/profile.d/.dot"
+run dsec-img import "dir:$T/root" --as root/base:1 --env PATH=/bin
+run dsec-img import "dir:$T/over/etc/" --as root/over:1 --kind toolkit --at /etc
+run dsec-run --rm --image root/base:1 --layer root/over:1 -- \
+	sh -c 'cd /etc/profile.d && cat a.sh b.sh .dot && cat ../passwd'
+is "$(printf '%s\n' "$out" | tr '\n' ,)" "a,b,dot,root:x:0:0::/:/bin/sh," \
+	"field report 45: nothing is dropped" || diag "$err"
+dsec-img rm root/over:1 >"$T/null"
+
 run dsec-run --detach --name one --image root/base:1 --layer root/work:1
 is "$status" 0 "a sandbox of both" || diag "$out"
 one=$(field "$out" .sandbox)
