@@ -164,23 +164,27 @@ static int spool(struct oci_files *f, struct source *s, int tmpfd,
 		 struct err *e)
 {
 	auto_free char *data = malloc(SPOOL_SIZE);
+	auto_close int out = -1;
 	ssize_t n;
 	int r = 0;
 
 	if (!data)
 		return err_sys(e, ENOMEM, "read the archive");
-	fd_close(f->fd);
-	f->fd = openat(tmpfd, "spool", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC,
-		       0600);
-	if (f->fd < 0)
+	out = openat(tmpfd, "spool", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC,
+		     0600);
+	if (out < 0)
 		return err_sys(e, errno, "make a file to unpack to");
 	unlinkat(tmpfd, "spool", 0);
 	while (r == 0 && (n = source_read(s, data, SPOOL_SIZE, e)) != 0)
-		r = n < 0 ? (int)n : fd_write_all(f->fd, data, (size_t)n, e);
+		r = n < 0 ? (int)n : fd_write_all(out, data, (size_t)n, e);
 	if (r == 0)
 		r = source_end(s, e);
-	if (r == 0 && lseek(f->fd, 0, SEEK_SET) < 0)
+	if (r == 0 && lseek(out, 0, SEEK_SET) < 0)
 		r = err_sys(e, errno, "seek");
+	if (r == 0) {
+		fd_close(f->fd);
+		f->fd = steal_fd(&out);
+	}
 	return r;
 }
 
