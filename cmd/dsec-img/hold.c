@@ -7,8 +7,8 @@
 #include "hold.h"
 #include "wire/record.h"
 
-#define PATIENCE_MS 30000 /* a supervisor that says nothing for so long hangs  \
-			   */
+/* A supervisor that says nothing for so long hangs. */
+#define PATIENCE_MS 30000
 
 enum { HOLD = 1, INSPECT };
 

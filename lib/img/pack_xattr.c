@@ -15,7 +15,8 @@
 #include "img/pack_upper.h"
 #include "img/pack_xattr.h"
 
-#define OVERLAY "trusted.overlay."
+#define OVERLAY	  "trusted.overlay."
+#define PROC_NAME 32
 
 int pack_xattr_init(struct pack_xattr *x)
 {
@@ -46,7 +47,7 @@ static ssize_t list(int fd, char *names, char *name)
 	n = flistxattr(fd, names, XATTR_LIST_MAX);
 	if (n >= 0 || errno != EBADF || !is_path_fd(fd))
 		return n;
-	sprintf(name, "/proc/self/fd/%d", fd);
+	snprintf(name, PROC_NAME, "/proc/self/fd/%d", fd);
 	return listxattr(name, names, XATTR_LIST_MAX);
 }
 
@@ -178,7 +179,7 @@ static int one(struct pack_xattr *x, int fd, const char *path, const char *name,
 int pack_xattr_apply(struct pack_xattr *x, int fd, struct fstree *t,
 		     struct fsnode *n, struct err *e)
 {
-	char path[32];
+	char path[PROC_NAME];
 	ssize_t len = list(fd, x->names, path);
 	int r = 0;
 

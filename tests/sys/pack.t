@@ -11,6 +11,7 @@ tree_new
 state() {
 	field "$(dsec-ps "$1" </dev/null)" .state
 }
+# shellcheck disable=SC2317 # wait_for calls it
 is_running() {
 	[ "$(state "$1")" = running ]
 }
@@ -132,6 +133,7 @@ strace -o "$T/trace" -e trace=flistxattr \
 	-e inject=flistxattr:delay_enter=3000000:when=1 \
 	"$BIN/dsec-img" pack a --as root/a:7 </dev/null >"$T/disturbed" 2>&1 &
 pid=$!
+# shellcheck disable=SC2317 # wait_for calls it
 is_paused() {
 	[ "$(state a)" = paused ]
 }
