@@ -493,7 +493,7 @@ static void change(struct gen *g, struct fstree **t)
 {
 	static const char *const names[] = {"a",   "b",	    "a/b",    "b/a",
 					    "c/d", "a/b/c", "b/../a", "a/./c/"};
-	static const mode_t modes[] = {S_IFREG, S_IFDIR, S_IFLNK, S_IFCHR};
+	static const mode_t modes[] = {S_IFREG, S_IFDIR, S_IFCHR};
 	const char *x = names[gen_rand(g, array_len(names))];
 	const char *y = names[gen_rand(g, array_len(names))];
 	struct gen h = {.seed = g->seed, .entries = 12, .layer = true};
@@ -531,7 +531,7 @@ static void change(struct gen *g, struct fstree **t)
 		put_link(*t, x, y);
 		break;
 	default:
-		put(*t, x, modes[gen_rand(g, 2) + 3 * !gen_rand(g, 9)]);
+		put(*t, x, modes[gen_rand(g, 9) ? gen_rand(g, 2) : 2]);
 		break;
 	}
 }
