@@ -168,8 +168,8 @@ static inline void gen_attr(struct gen *g, struct fsnode *a, char *link)
 		*a = (struct fsnode){.mode = S_IFCHR};
 	} else {
 		a->mode |= S_IFREG;
-		a->size = gen_rand(g, 5) ? gen_rand(g, 20000)
-					 : gen_rand(g, 3U << 20);
+		a->size = gen_rand(g, 20) ? gen_rand(g, 20000)
+					  : gen_rand(g, 3U << 20);
 		if (gen_rand(g, 8) == 0)
 			a->size = gen_rand(g, 2) * FS_CHUNK;
 	}
