@@ -54,7 +54,7 @@ target/sub/file 14
 two 16
 x
 END
-)" "field reports 36, 37, 45: whiteouts, links and merges are right"
+)" "field report 36, field report 37, field report 45: the merged tree"
 run "$tools/tree" show "$store" "$(field "$out" .digest)"
 like "$out" "\"link\": \"$(printf '../../../../etc/hostname' | od -An -tx1 |
 	tr -d ' \n')\"" "field report 36: a link that leaves the root is data"
