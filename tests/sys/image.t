@@ -17,7 +17,7 @@ os.setxattr(sys.argv[1], sys.argv[2], sys.argv[3].encode(),
 }
 
 rootfs() { # DIR
-	mkdir -p "$1/bin" "$1/etc" "$1/root" "$1/home/user" "$1/tmp"
+	mkdir -p "$1/bin" "$1/etc" "$1/root" "$1/srv/me" "$1/tmp"
 	chmod 1777 "$1/tmp"
 	cp "$(command -v busybox)" "$1/bin/busybox"
 	for rootfs_tool in sh ls cat id stat mount umount touch mkdir env pwd \
@@ -25,10 +25,10 @@ rootfs() { # DIR
 		mknod wc hostname df ln; do
 		ln -s busybox "$1/bin/$rootfs_tool"
 	done
-	printf 'root:x:0:0:root:/root:/bin/sh\nme:x:1000:1000::/home/user:/bin/sh\n' \
+	printf 'root:x:0:0:root:/root:/bin/sh\nme:x:1000:1000::/srv/me:/bin/sh\n' \
 		>"$1/etc/passwd"
 	printf 'root:x:0:\nme:x:1000:\n' >"$1/etc/group"
-	chown 1000:1000 "$1/home/user"
+	chown 1000:1000 "$1/srv/me"
 }
 
 import() { # SOURCE NAME [FLAG...]
@@ -147,7 +147,7 @@ rm "$DSEC_CONFIG/images.json"
 # --- what is seen ------------------------------------------------------------
 
 run timeout 60 dsec-run --rm --image root/base:1 -- \
-	sh -c 'stat -c "%a %u" /bin/set /d/sub/x /home/user /tmp; cat /d/b2'
+	sh -c 'stat -c "%a %u" /bin/set /d/sub/x /srv/me /tmp; cat /d/b2'
 is "$(flat)" "4755 0 644 1000 755 1000 1777 0 b" \
 	"modes and owners are those of the image"
 run timeout 60 dsec-run --rm --image root/base:1 -- sh -c \
@@ -183,10 +183,10 @@ is "$(flat)" "base mid top /work/made 0" \
 	"variables by name, the topmost working directory, made if need be"
 run timeout 60 dsec-run --rm --image root/base:1 -e B=own -- env
 like "$out" '^B=own$' "what is asked for comes last"
-import "dir:$T/top" root/user:1 --user me --workdir /home/user/w/x
+import "dir:$T/top" root/user:1 --user me --workdir /srv/me/w/x
 run timeout 60 dsec-run --rm --image root/base:1 --layer root/user:1 -- \
 	sh -c 'id -un; id -g; pwd; stat -c %U . ..; echo $HOME; touch f && echo wrote'
-is "$(flat)" "me 1000 /home/user/w/x me root /home/user wrote" \
+is "$(flat)" "me 1000 /srv/me/w/x me root /srv/me wrote" \
 	"the image's user, by its own passwd, and his directory"
 import "dir:$T/top" root/ids:1 --user 1234:77
 run timeout 60 dsec-run --rm --image root/base:1 --layer root/ids:1 -- \
@@ -195,7 +195,7 @@ is "$(flat)" "1234 77" "a user that is numbers"
 id=$(timeout 60 dsec-run --detach --image root/base:1 --layer root/user:1 |
 	jq -r .sandbox)
 run timeout 30 dsec-exec "$id" -- sh -c 'id -un; pwd; touch f && echo wrote'
-is "$(flat)" "me /home/user/w/x wrote" "the same under a supervisor"
+is "$(flat)" "me /srv/me/w/x wrote" "the same under a supervisor"
 run jq -c '[.image, .layers, (.image_layers|length)]' \
 	"$DSEC_LIB/sb/$id/spec.json"
 is "$out" '["root/base:1",["root/user:1"],2]' "spec.json says the layers"
