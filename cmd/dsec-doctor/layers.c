@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/proc.h"
 #include "box/claim.h"
@@ -38,16 +39,17 @@ static int note_layer(void *arg, const struct digest *digest,
 		      enum image_way way, struct err *e)
 {
 	struct seen *s = arg;
-	char hex[DIGEST_HEX + 1];
+	char text[DIGEST_HEX + 8] = "sha256:";
 	bool used = false;
 	json_t *rec;
 
 	for (size_t i = 0; i < s->nused; i++)
 		used |= digest_eq(&s->used[i], digest);
+	digest_hex(digest, text + strlen(text));
 	/* A loop device looks like a file from here. */
-	rec = json_pack("{s:s, s:s, s:b}", "digest", digest_hex(digest, hex),
-			"way", way == IMAGE_DIRECTORY ? "directory" : "mount",
-			"used", used);
+	rec = json_pack("{s:s, s:s, s:b}", "digest", text, "way",
+			way == IMAGE_DIRECTORY ? "directory" : "mount", "used",
+			used);
 	return json_array_append_new(s->list, rec) < 0
 		       ? err_sys(e, ENOMEM, "layers")
 		       : 0;

@@ -202,6 +202,30 @@ static int note(void *arg, const struct digest *d, enum image_way way,
 	return 0;
 }
 
+static int note_claimed(void *arg, const char *id, const json_t *claim,
+			const struct digest *layers, size_t n, struct err *e)
+{
+	int r = 0;
+
+	(void)id;
+	(void)claim;
+	for (size_t i = 0; r == 0 && i < n; i++)
+		r = note(arg, &layers[i], IMAGE_AUTO, e);
+	return r;
+}
+
+static int tidy(const struct gone *g, struct err *e)
+{
+	struct found used = {NULL, 0};
+	int r;
+
+	r = claim_layers(g->tree, note_claimed, &used, e);
+	if (r == 0)
+		r = layer_leases_tidy(g->n, g->s, used.d, used.n, e);
+	free(used.d);
+	return r;
+}
+
 /* One that is being mounted just now is used. */
 static int unmount_all(struct gone *g, struct err *e)
 {
@@ -216,7 +240,7 @@ static int unmount_all(struct gone *g, struct err *e)
 			r = 0;
 	}
 	free(f.d);
-	return r;
+	return r < 0 || !g->s ? r : tidy(g, e);
 }
 
 int op_unmount(struct img_ctx *c, const json_t *req, json_t *answer,

@@ -59,7 +59,12 @@ static int unmount_idle(struct pruning *p, struct err *e)
 	if (r == 0)
 		r = layer_each(&p->node, end_idle, p, e);
 	fd_close(steal_fd(&lock));
-	return r < 0 || p->dry_run ? r : layer_sweep(&p->node, e);
+	if (r == 0 && !p->dry_run)
+		r = layer_sweep(&p->node, e);
+	if (r == 0 && !p->dry_run && p->s)
+		r = layer_leases_tidy(&p->node, p->s, p->in_use.d, p->in_use.n,
+				      e);
+	return r;
 }
 
 /* --- the store ----------------------------------------------------------- */

@@ -14,6 +14,8 @@
 #include "img/unpack.h"
 #include "sys/erofs.h"
 
+#define LEASE_WHY "mounted"
+
 /* A layer that is being mounted. */
 struct job {
 	const struct layer_node *n;
@@ -274,7 +276,7 @@ static int bring(const struct job *j, enum image_way way,
 static int lease(const struct job *j, struct err *e)
 {
 	return j->s->builder
-		       ? store_lease(j->s, j->n->holder, j->d, 0, "mounted", e)
+		       ? store_lease(j->s, j->n->holder, j->d, 0, LEASE_WHY, e)
 		       : 0;
 }
 
@@ -282,6 +284,62 @@ int layer_lease_drop(const struct layer_node *n, const struct store *s,
 		     const struct digest *d, struct err *e)
 {
 	return s->builder ? store_lease_drop(s, n->holder, d, e) : 0;
+}
+
+/* Digests of leases that may be idle: they are dropped after the list of
+ * leases was read, which must not change meanwhile. */
+struct own {
+	const struct layer_node *n;
+	const struct digest *used;
+	size_t nused;
+	struct digest *d;
+	size_t len;
+};
+
+static int note_own(void *arg, const char *holder, const struct digest *d,
+		    int64_t until_ms, const char *why, struct err *e)
+{
+	struct own *o = arg;
+	struct digest *p;
+
+	if (until_ms || strcmp(holder, o->n->holder) || strcmp(why, LEASE_WHY))
+		return 0;
+	for (size_t i = 0; i < o->nused; i++)
+		if (digest_eq(&o->used[i], d))
+			return 0;
+	p = realloc(o->d, (o->len + 1) * sizeof(*p));
+	if (!p)
+		return err_sys(e, ENOMEM, "leases");
+	o->d = p;
+	o->d[o->len++] = *d;
+	return 0;
+}
+
+/* Under the layer's lock: nobody is mounting it just now. */
+static int tidy_one(const struct layer_node *n, const struct store *s,
+		    const struct digest *d, struct err *e)
+{
+	auto_close int lock = -1;
+
+	if (layer_lock(n, d, false, &lock, NULL) < 0 ||
+	    layer_ready(n, d, IMAGE_AUTO) != IMAGE_AUTO)
+		return 0;
+	return store_lease_drop(s, n->holder, d, e);
+}
+
+int layer_leases_tidy(const struct layer_node *n, const struct store *s,
+		      const struct digest *used, size_t nused, struct err *e)
+{
+	struct own o = {.n = n, .used = used, .nused = nused};
+	int r;
+
+	if (!s->builder)
+		return 0;
+	r = store_leases(s, note_own, &o, e);
+	for (size_t i = 0; r == 0 && i < o.len; i++)
+		r = tidy_one(n, s, &o.d[i], e);
+	free(o.d);
+	return r;
 }
 
 int layer_mount(const struct layer_node *n, const struct store *s,

@@ -80,4 +80,13 @@ int layer_mount(const struct layer_node *n, const struct store *s,
 int layer_lease_drop(const struct layer_node *n, const struct store *s,
 		     const struct digest *d, struct err *e);
 
+/*
+ * layer_leases_tidy(n, s, used, nused, e): drop leases of this node for layers
+ * that are not here: of a mount that was killed, of one that a reboot ended.
+ * Not those of ${used}, which claims name: they may be mounted in another
+ * namespace.
+ */
+int layer_leases_tidy(const struct layer_node *n, const struct store *s,
+		      const struct digest *used, size_t nused, struct err *e);
+
 #endif

@@ -13,7 +13,7 @@ import() { # NAME SOURCE [FLAG...]
 	shift 2
 	run timeout 60 dsec-img import "$import_from" --as "$import_name" "$@"
 	[ "$status" -eq 0 ] || diag "import of $import_from: $out $err"
-	field "$out" .digest
+	field "$out" '.digest | ltrimstr("sha256:")'
 }
 
 mkdir -p "$T/base/bin" "$T/base/etc" "$T/base/root" "$T/dir"
@@ -159,6 +159,12 @@ for way in file loop directory; do
 	isnt "$killed_n" 0 "$way: it was killed"
 done
 rm "$DSEC_CONFIG/images.json"
+timeout 60 strace -f -o "$T/trace" -e trace=fsopen \
+	-e inject=fsopen:signal=SIGKILL:when=1 \
+	dsec-img mount root/base:1 >/dev/null 2>&1
+is "$(leases)" 1 "a killed mount leaves a lease"
+unmount_all
+is "$(leases)" 0 "which is dropped with those of idle mounts"
 
 # --- the next best way -------------------------------------------------------
 
