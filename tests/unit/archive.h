@@ -79,7 +79,7 @@ maybe struct raw head(char type, const char *name, const char *link,
 	strcpy(h.mode, type == '5' ? "0000755" : "0000644");
 	strcpy(h.uid, "0000000");
 	strcpy(h.gid, "0000000");
-	snprintf(h.size, 12, "%011llo", size);
+	snprintf(h.size, 12, "%011llo", size & 077777777777ULL);
 	strcpy(h.mtime, "00000001750");
 	memcpy(h.magic,
 	       "ustar\0"
