@@ -438,7 +438,7 @@ static int move_node(void *arg, const char *path, struct fsnode *n,
 {
 	const struct moves *m = arg;
 	const struct move *found;
-	struct move key;
+	struct move key = {.from = {.block = FS_HOLE}};
 
 	(void)path;
 	(void)e;

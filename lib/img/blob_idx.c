@@ -7,6 +7,8 @@
 
 #include "img/blob_priv.h"
 
+static const uint8_t magic[8] = {'d', 's', 'e', 'c', 'i', 'd', 'x', '1'};
+
 static void put32(uint8_t *p, uint32_t v)
 {
 	v = htole32(v);
@@ -33,7 +35,7 @@ size_t idx_chunk_put(const struct idx_chunk *c, uint8_t *out)
 
 void idx_header_put(uint32_t chunks, uint32_t blocks, uint8_t *out)
 {
-	memcpy(out, IDX_MAGIC, 8);
+	memcpy(out, magic, sizeof(magic));
 	put32(out + 8, chunks);
 	put32(out + 12, blocks);
 }
@@ -101,7 +103,7 @@ int idx_open(struct idx_reader *r, int fd, const struct digest *root,
 	n = idx_fill(r, IDX_HEADER_LEN, e);
 	if (n < 0)
 		return n;
-	if (n == 0 || memcmp(r->buf, IDX_MAGIC, 8) != 0)
+	if (n == 0 || memcmp(r->buf, magic, sizeof(magic)) != 0)
 		return damaged(e, "not one");
 	r->chunks = get32(r->buf + 8);
 	r->blocks = get32(r->buf + 12);

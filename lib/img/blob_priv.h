@@ -7,7 +7,6 @@
 
 /* --- the index file ------------------------------------------------------ */
 
-#define IDX_MAGIC      "dsecidx1"
 #define IDX_HEADER_LEN 16
 #define IDX_PIECES     (FS_CHUNK / BLOB_PIECE)
 #define IDX_CHUNK_MAX  (8 + IDX_PIECES * DIGEST_LEN)

@@ -17,6 +17,8 @@ static json_t *parse(const char *text)
 	json_t *j = NULL;
 	struct err e;
 
+	if (!copy)
+		abort();
 	for (char *p = copy; (p = strchr(p, '\''));)
 		*p = '"';
 	if (json_parse(copy, strlen(copy), &j, &e) < 0) {

@@ -80,7 +80,7 @@ static struct digest put(struct store *s, unsigned a, unsigned b,
 {
 	char tmp[STORE_TMP_NAME];
 	struct img_name name;
-	struct digest d;
+	struct digest d = {0};
 	struct err e;
 	int fd = -1;
 
