@@ -234,9 +234,10 @@ void print_import(const json_t *rec, unsigned nth)
 	if (!json_object_get(rec, "ok"))
 		return;
 	print_made(rec);
-	json_object_foreach(json_object_get(rec, "dropped"), key, v)
+	json_object_foreach(json_object_get(rec, "dropped"), key, v) {
 		printf("  left out: %lld %s\n",
 		       (long long)json_integer_value(v), key);
+	}
 }
 
 void print_pack(const json_t *rec, unsigned nth)

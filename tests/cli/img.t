@@ -138,18 +138,18 @@ run dsec-img tag root/nosuch root/x
 is "$status $(code)" "1 image_unknown" "tag: of nothing"
 for match in "" root root/base "root/base:1" 'root/*:1' 'root/sub' '*' 'x/*' ro; do
 	run dsec-img ls ${match:+"$match"}
-	printf '%s: %s\n' "$match" "$(events image .name)"
+	printf '%s: %s.\n' "$match" "$(events image .name)"
 done >"$T/matches"
 cat >"$T/want" <<-'EOF'
-	: root/base:1,root/other:latest,root/sub/deep:1,
-	root: root/base:1,root/other:latest,root/sub/deep:1,
-	root/base: root/base:1,
-	root/base:1: root/base:1,
-	root/*:1: root/base:1,root/sub/deep:1,
-	root/sub: root/sub/deep:1,
-	*: root/base:1,root/other:latest,root/sub/deep:1,
-	x/*: 
-	ro: 
+	: root/base:1,root/other:latest,root/sub/deep:1,.
+	root: root/base:1,root/other:latest,root/sub/deep:1,.
+	root/base: root/base:1,.
+	root/base:1: root/base:1,.
+	root/*:1: root/base:1,root/sub/deep:1,.
+	root/sub: root/sub/deep:1,.
+	*: root/base:1,root/other:latest,root/sub/deep:1,.
+	x/*: .
+	ro: .
 EOF
 is "$(cat "$T/matches")" "$(cat "$T/want")" "ls: by project, name, pattern"
 run dsec-img ls --table

@@ -47,7 +47,8 @@ for main in cmd/*/main.c; do
 	is "$status" 0 "$prog -h ends well"
 	printf '%s\n' "$out" >"$T/help"
 	# Operations with flags of their own have a help of their own.
-	for op in $(sed -n '/^operations/,$s/^    \([a-z]*\) .*/\1/p' "$T/help"); do
+	ops=$(sed -n '/^operations/,$s/^    \([a-z]*\) .*/\1/p' "$T/help")
+	for op in $ops; do
 		run timeout 10 "$exe" "$op" -h
 		is "$status" 0 "$prog $op -h ends well"
 		printf '%s\n' "$out" >>"$T/help"
