@@ -146,9 +146,9 @@ for way in file loop directory; do
 	}
 	unmount_all
 	case $way in
-	file) calls='fcntl:1 mkdir:1 fsopen:1 fsconfig:1 fsconfig:4 fsmount:1
+	file) calls='fcntl:1 openat2:6 mkdir:1 mount:1' ;;
+	loop) calls='ioctl:1 ioctl:2 ioctl:3 fsopen:1 fsconfig:2 fsmount:1
 		move_mount:1' ;;
-	loop) calls='ioctl:1 ioctl:2 ioctl:3 fsopen:1 fsmount:1 move_mount:1' ;;
 	directory) calls='mkdirat:1 mkdirat:2 symlinkat:1 linkat:1 fchownat:2
 		utimensat:3 syncfs:1 renameat:1' ;;
 	esac
@@ -159,8 +159,8 @@ for way in file loop directory; do
 	isnt "$killed_n" 0 "$way: it was killed"
 done
 rm "$DSEC_CONFIG/images.json"
-timeout 60 strace -f -o "$T/trace" -e trace=fsopen \
-	-e inject=fsopen:signal=SIGKILL:when=1 \
+timeout 60 strace -f -o "$T/trace" -e trace=mkdir \
+	-e inject=mkdir:signal=SIGKILL:when=1 \
 	dsec-img mount root/base:1 >/dev/null 2>&1
 is "$(leases)" 1 "a killed mount leaves a lease"
 unmount_all
@@ -178,12 +178,20 @@ next_best() { # WANT WHAT [STRACE FLAG...]
 }
 next_best file "from files, where that can be" -e trace=none
 next_best loop "from loop devices, where that cannot" \
-	-e inject=fsconfig:error=ENOTBLK:when=1
+	-e inject=mount:error=ENOTBLK
 next_best directory "unpacked, where there is no EROFS" \
-	-e inject=fsopen:error=ENODEV
+	-e inject=mount:error=ENODEV -e inject=fsopen:error=ENODEV
 next_best directory "or no loop device to be had" \
-	-e inject=fsconfig:error=ENOTBLK:when=1 -e inject=ioctl:error=EPERM
+	-e inject=mount:error=ENOTBLK -e inject=ioctl:error=EPERM
 is "$(loops)" 0 "and no loop device is left"
+
+# A name that a mount option cannot hold.
+cp -a "$DSEC_LIB/img/store" "$T/store, two"
+echo "{\"store\":\"$T/store, two\",\"mount\":\"file\"}" \
+	>"$DSEC_CONFIG/images.json"
+run timeout 60 dsec-run --rm --image root/base:1 -- cat /f
+is "$out" one "a store with a comma in its name"
+unmount_all
 
 # A file system that EROFS cannot be mounted from.
 cp -a "$DSEC_LIB/img/store" "$DSEC_RUN/store"
