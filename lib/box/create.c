@@ -137,7 +137,8 @@ static int last_line(int fd, json_t **ret_rec)
 	return json_parse(line, strlen(line), ret_rec, NULL);
 }
 
-static int mount_layer(const struct digest *digest, struct err *e)
+static int mount_layer(const struct digest *digest, unsigned timeout_ms,
+		       struct err *e)
 {
 	char name[DIGEST_HEX + 8] = "sha256:", program[PATH_MAX];
 	const char *const argv[] = {program, "mount", name, NULL};
@@ -153,7 +154,7 @@ static int mount_layer(const struct digest *digest, struct err *e)
 	if (out < 0)
 		return err_sys(e, errno, "memory for an answer");
 	fds[1] = out;
-	status = proc_run_fds(argv, fds, MOUNT_MS, e);
+	status = proc_run_fds(argv, fds, timeout_ms, e);
 	if (status <= 0)
 		return status;
 	r = last_line(out, &rec) < 0 ? 0 : record_to_err(rec, e);
@@ -163,17 +164,20 @@ static int mount_layer(const struct digest *digest, struct err *e)
 		       name, program, status);
 }
 
-static int bring_layers(struct creator *c, struct err *e)
+static int bring_layers(struct creator *c, const json_t *spec, struct err *e)
 {
+	int64_t ms = json_int(spec, "deadline_ms", MOUNT_MS);
 	const struct image_where w = where(c);
 	const struct digest *missing;
 	int r;
 
+	if (ms > MOUNT_MS)
+		ms = MOUNT_MS;
 	/* Each is brought once; then all are looked at together. */
 	for (size_t i = 0; i <= c->image.nlayers; i++) {
 		r = image_missing(&c->image, &w, &missing, e);
 		if (r == 0 && missing)
-			r = mount_layer(missing, e);
+			r = mount_layer(missing, (unsigned)ms, e);
 		if (r < 0 || !missing)
 			return r;
 	}
@@ -309,7 +313,7 @@ static int prepare(struct creator *c, json_t *spec, bool supervised,
 	if (r == 0)
 		r = claim_take(c->tree, &want, &m->claim, e);
 	if (r == 0 && want.layers)
-		r = bring_layers(c, e);
+		r = bring_layers(c, spec, e);
 	if (r < 0)
 		return r;
 	r = pool_make(&c->pool, m->id, disk, e);

@@ -75,34 +75,46 @@ static struct mount_copy over_itself(const struct stage *st, const char *path)
 	};
 }
 
-static int put_copy(struct stage *st, const char *what, const char *path,
-		    int *fd)
-{
-	const struct mount_copy m = over_itself(st, path);
-	bool done;
+/* Copies of mounts that DSEC_LIB's would cover; -1: there is none. */
+struct copies {
+	int pool, layer[STAGE_LAYERS_MAX];
+};
 
-	if (*fd < 0)
-		return 0;
-	done = ok(st, what, mount_copy_put(&m, *fd));
-	close(*fd);
-	*fd = -1;
-	return done ? 0 : st->r;
-}
-
-/* Copies of the layers' mounts, each into fds[i]; -1: it lies in DSEC_LIB. */
-static int take_layers(struct stage *st, int *fds)
+static int take_copies(struct stage *st, struct copies *c)
 {
 	const struct image *img = st->l->image;
+	struct mount_copy m = over_itself(st, st->pool);
 
+	if (st->pool[0]) {
+		c->pool = mount_copy_take(&m);
+		if (!ok(st, "map the ids of the pool", c->pool))
+			return st->r;
+	}
 	for (size_t i = 0; i < img->nlayers; i++) {
-		struct mount_copy m = over_itself(st, img->layers[i].path);
-
-		fds[i] = -1;
+		m = over_itself(st, img->layers[i].path);
 		if (!img->layers[i].mounted)
 			continue;
-		fds[i] = mount_copy_take(&m);
-		if (!ok(st, "map the ids of a layer", fds[i]) ||
-		    !ok(st, "a layer was unmounted", mount_is_erofs(fds[i])))
+		c->layer[i] = mount_copy_take(&m);
+		if (!ok(st, "map the ids of a layer", c->layer[i]) ||
+		    !ok(st, "a layer was unmounted",
+			mount_is_erofs(c->layer[i])))
+			return st->r;
+	}
+	return 0;
+}
+
+static int put_copies(struct stage *st, const struct copies *c)
+{
+	const struct image *img = st->l->image;
+	struct mount_copy m = over_itself(st, st->pool);
+
+	if (c->pool >= 0 &&
+	    !ok(st, "mount the pool", mount_copy_put(&m, c->pool)))
+		return st->r;
+	for (size_t i = 0; i < img->nlayers; i++) {
+		m = over_itself(st, img->layers[i].path);
+		if (c->layer[i] >= 0 &&
+		    !ok(st, "mount a layer", mount_copy_put(&m, c->layer[i])))
 			return st->r;
 	}
 	return 0;
@@ -111,29 +123,27 @@ static int take_layers(struct stage *st, int *fds)
 /*
  * With MOUNT_ATTR_IDMAP the files of DSEC_LIB have the sandbox's ids, and those
  * of the pool and of layers, which are mounts of their own and may be below it:
- * their copies are taken before the other one covers them.  What a failure
- * leaves open goes with this process.
+ * their copies are taken before the other one covers them.
  */
 static int map_lib(struct stage *st)
 {
 	const struct mount_copy lib = over_itself(st, st->l->tree->lib);
-	const struct image *img = st->l->image;
-	int layers[STAGE_LAYERS_MAX], pool = -1, r = 0;
+	struct copies c = {.pool = -1};
+	int r;
 
-	if (st->pool[0]) {
-		const struct mount_copy m = over_itself(st, st->pool);
-
-		pool = mount_copy_take(&m);
-		if (!ok(st, "map the ids of the pool", pool))
-			return st->r;
-	}
-	if (take_layers(st, layers) < 0 ||
-	    !ok(st, STAGE_MAP_LIB, mount_idmapped(&lib)))
-		return st->r;
-	r = put_copy(st, "mount the pool", st->pool, &pool);
-	for (size_t i = 0; r == 0 && i < img->nlayers; i++)
-		r = put_copy(st, "mount a layer", img->layers[i].path,
-			     &layers[i]);
+	for (size_t i = 0; i < STAGE_LAYERS_MAX; i++)
+		c.layer[i] = -1;
+	r = take_copies(st, &c);
+	if (r == 0 && !ok(st, STAGE_MAP_LIB, mount_idmapped(&lib)))
+		r = st->r;
+	if (r == 0)
+		r = put_copies(st, &c);
+	/* Descriptors are our parent's too. */
+	if (c.pool >= 0)
+		close(c.pool);
+	for (size_t i = 0; i < STAGE_LAYERS_MAX; i++)
+		if (c.layer[i] >= 0)
+			close(c.layer[i]);
 	return r;
 }
 

@@ -5,7 +5,7 @@
 # shellcheck source=tests/tap.sh
 . "$(dirname "$0")/../tap.sh"
 need_root
-need_tools jq busybox python3
+need_tools jq busybox python3 perl
 tree_new
 
 # --- images to try -----------------------------------------------------------
@@ -52,7 +52,7 @@ echo theirs >"$T/base/etc/resolv.conf"
 chown 1000:1000 "$T/base/d/sub/x"
 dd if=/dev/zero of="$T/base/sparse" bs=1 count=1 seek=5000000 2>/dev/null
 xattr "$T/base/sparse" user.note yes
-cp "${BUILD:?}/helpers/xattr" "$T/base/bin/xattr"
+cp "${BUILD:?}/helpers/xattr" "$BUILD/helpers/escape" "$T/base/bin/"
 # CAP_NET_RAW, permitted and effective, version 2.
 python3 -c 'import os, sys
 os.setxattr(sys.argv[1], "security.capability",
@@ -244,6 +244,16 @@ run timeout 20 dsec-exec "$(jq -r .sandbox "$T/five" | head -n 1)" -- \
 is "$(echo "$out" | head -n 1)" 0 "no layer is in sight inside"
 like "$out" '^B$' "and none can be taken away or covered from there"
 jq -r .sandbox "$T/five" | timeout 60 xargs dsec-pause --stop --grace 0 >"$T/.o"
+# Root there tries what it tries on the image host.  Other than there, /bin is
+# no mount of the host's but the sandbox's own to change.
+here=$(cd "$(dirname "$0")" && pwd)
+timeout -s KILL 60 dsec-run --rm --image root/base:1 --layer root/mid:1 -- \
+	/bin/escape >"$T/attempts" 2>"$T/err" </dev/null
+grep -q '^0 end' "$T/attempts"
+ok $? "what root inside may try is tried"
+perl "$here/judge" "$here/escape.expect" default 1 <"$T/attempts" |
+	grep '^not ok' | grep -vE '(open_by_handle_at own file: EOPNOTSUPP|overwrite /bin/sh: ok)$' >"$T/judged"
+is "$(cat "$T/judged")" "" "and comes to the same as on the image host"
 leak_check "five sandboxes on layers leave nothing"
 run timeout 60 dsec-img unmount --all
 is "$(layer_mounts)" 0 "and pin nothing"
