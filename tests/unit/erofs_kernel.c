@@ -229,7 +229,7 @@ static void test_mounts(void)
 	unsigned bad = 0, sick = 0;
 	bool have_fsck = access("/usr/bin/fsck.erofs", X_OK) == 0;
 
-	for (unsigned seed = 1; seed <= 12; seed++) {
+	for (unsigned seed = 1; seed <= 8; seed++) {
 		struct gen g = {.seed = seed,
 				.entries = 30 + seed % 4 * 250,
 				.layer = seed & 1};
@@ -276,6 +276,11 @@ static void test_flat(void)
 		r = write_file("flat.img", image.data, image.len);
 	if (r == 0)
 		r = mount_file("flat", NULL, 0);
+	if (r == -ENOENT) { /* older than 6.4 */
+		skip("so it does from a single file",
+		     "this kernel wants each device named");
+		return;
+	}
 	if (r < 0) {
 		ok(false, "mount of one file: %s", strerror(-r));
 		return;
@@ -344,7 +349,7 @@ static void test_overlay(void)
 {
 	int bad = 0;
 
-	for (unsigned seed = 1; seed <= 20; seed++)
+	for (unsigned seed = 1; seed <= 12; seed++)
 		bad += overlay_differs(seed, 2 + seed % 2);
 	is_int(bad, 0, "merged layers are what overlay shows of them");
 }
