@@ -50,7 +50,7 @@ static int check(struct job *j, struct err *e)
 {
 	int r;
 
-	r = store_layer(j->s, j->d, &j->layer, e);
+	r = store_layer_checked(j->s, j->d, &j->layer, e);
 	if (r == 0)
 		r = store_tree(j->s, &j->layer, &j->tree, e);
 	return r < 0 ? r : fstree_walk(j->tree, check_node, NULL, e);

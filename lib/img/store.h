@@ -71,6 +71,11 @@ int store_manifest(const struct store *s, const struct digest *digest,
 int store_layer(const struct store *s, const struct digest *digest,
 		struct layer *ret, struct err *e);
 
+/* store_layer_checked(s, digest, ret, e): one whose manifest is what ${digest}
+ * says. */
+int store_layer_checked(const struct store *s, const struct digest *digest,
+			struct layer *ret, struct err *e);
+
 /* store_tree(s, layer, ret, e): its metadata, checked against digest, device
  * table and erofs_read(). */
 int store_tree(const struct store *s, const struct layer *layer,
@@ -114,8 +119,9 @@ int store_dependants(const struct store *s, const struct digest *digest,
 
 /*
  * store_tmp(s, ret_fd, name, e): a directory of this builder's own under tmp/;
- * its name into name[STORE_TMP_NAME].  store_tmp_done() removes it with what is
- * left, after the tag: until then all that was put through it or held is kept.
+ * its name into name[STORE_TMP_NAME].  What dead builders of this machine left
+ * there goes first.  store_tmp_done() removes it with what is left, after the
+ * tag: until then all that was put through it or held is kept.
  */
 #define STORE_TMP_NAME 64
 int store_tmp(const struct store *s, int *ret_fd, char *name, struct err *e);

@@ -2,7 +2,10 @@
 /* Directories of builders under tmp/.  This file needs no libcrypto. */
 #include <assert.h>
 #include <errno.h>
+#include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +19,7 @@
 /*
  * Names say whose they are, so that a directory has an owner from the moment it
  * is there: HOST.PID.START.WHERE.RANDOM.  WHERE is a digest of the boot and the
- * pid namespace: where it is ours, the process can be looked for.
+ * namespaces: where it is ours, the process can be looked for.
  */
 
 /* Letters that every file system takes. */
@@ -44,19 +47,26 @@ static uint64_t fnv(uint64_t h, const char *s, size_t len)
 /* 0: not known. */
 static uint64_t where(void)
 {
+	/* times of processes are told by the clock of a namespace */
+	static const char *const spaces[] = {"/proc/self/ns/pid",
+					     "/proc/self/ns/time"};
 	uint64_t h = 0xcbf29ce484222325;
 	auto_free char *boot = NULL;
-	char pidns[64];
+	char text[64];
 	size_t len;
 	ssize_t n;
 
 	if (fd_read_file(AT_FDCWD, "/proc/sys/kernel/random/boot_id", 256,
 			 &boot, &len, NULL) < 0)
 		return 0;
-	n = readlink("/proc/self/ns/pid", pidns, sizeof(pidns));
-	if (n < 0)
-		return 0;
-	return fnv(fnv(h, boot, len), pidns, (size_t)n) >> 16;
+	h = fnv(h, boot, len);
+	for (size_t i = 0; i < array_len(spaces); i++) {
+		n = readlink(spaces[i], text, sizeof(text));
+		if (n < 0)
+			return 0;
+		h = fnv(h, text, (size_t)n);
+	}
+	return h >> 16;
 }
 
 /* When ${pid} began, in ticks of the clock after the boot; -1: there is none,
@@ -71,7 +81,7 @@ static long long started(long long pid)
 	snprintf(path, sizeof(path), "/proc/%lld/stat", pid);
 	r = fd_read_file(AT_FDCWD, path, 4096, &text, &len, NULL);
 	if (r < 0)
-		return r == -ENOENT || r == -ESRCH ? -1 : 0;
+		return 0;
 	/* the name may hold anything; field 22 is the 20th behind it */
 	p = strrchr(text, ')');
 	for (int i = 0; p && i < 20; i++)
@@ -111,11 +121,35 @@ bool store_orphan(const char *name)
 	/* of another machine, or another boot of this one: who knows */
 	if (start == 0 || at == 0 || at != where())
 		return false;
+	if (pid < 1 || pid > INT_MAX)
+		return false;
+	/* /proc may hide others' */
+	if (kill((pid_t)pid, 0) < 0 && errno == ESRCH)
+		return true;
 	now = started(pid);
-	return now < 0 || (now > 0 && (unsigned long long)now != start);
+	return now > 0 && (unsigned long long)now != start;
 }
 
 /* --- directories --------------------------------------------------------- */
+
+/* What dead builders left may be large, and nobody else may come. */
+static void sweep(int tmp)
+{
+	auto_dir DIR *d = NULL;
+	const struct dirent *de;
+	int fd = openat(tmp, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	d = fdopendir(fd);
+	if (!d) {
+		fd_close(fd);
+		return;
+	}
+	while ((de = readdir(d)))
+		if (store_orphan(de->d_name))
+			(void)fd_remove_tree(tmp, de->d_name, NULL);
+}
 
 int store_tmp(const struct store *s, int *ret_fd, char *name, struct err *e)
 {
@@ -132,6 +166,7 @@ int store_tmp(const struct store *s, int *ret_fd, char *name, struct err *e)
 	tmp = store_at(s, "tmp", O_RDONLY | O_DIRECTORY);
 	if (tmp < 0)
 		return err_sys(e, -tmp, "open 'tmp' of the store");
+	sweep(tmp);
 	if (mkdirat(tmp, name, 0755) < 0)
 		return err_sys(e, errno, "make a directory in 'tmp'");
 	fd = openat(tmp, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);

@@ -11,8 +11,10 @@
 static int checked_manifest(const struct store *s, const struct digest *digest,
 			    json_t **ret, struct err *e)
 {
+	auto_free char *text = NULL;
 	auto_close int fd = -1;
 	struct digest d;
+	size_t len;
 	int r;
 
 	fd = store_open_kind(s, STORE_MANIFEST, digest, e);
@@ -21,13 +23,33 @@ static int checked_manifest(const struct store *s, const struct digest *digest,
 			       "the store has no such manifest");
 	if (fd < 0)
 		return fd;
-	r = sha256_fd(fd, &d, e);
-	if (r < 0)
+	r = fd_read_all(fd, MANIFEST_MAX, &text, &len, e);
+	if (r < 0 && r != -EFBIG)
 		return r;
-	if (!digest_eq(&d, digest))
+	if (r == 0 && sha256_of(text, len, &d) < 0)
+		return err_sys(e, ENOMEM, "manifest");
+	if (r < 0 || !digest_eq(&d, digest))
 		return err_set(e, -EBADMSG, "image_damaged",
 			       "manifest: not what its name says");
-	return store_manifest(s, digest, ret, e);
+	r = json_parse(text, len, ret, e);
+	if (r == -EBADMSG && e)
+		e->code = "image_damaged";
+	return r;
+}
+
+int store_layer_checked(const struct store *s, const struct digest *digest,
+			struct layer *ret, struct err *e)
+{
+	auto_json json_t *obj = NULL;
+	char hex[DIGEST_HEX + 1];
+	int r;
+
+	r = checked_manifest(s, digest, &obj, e);
+	if (r == 0)
+		r = layer_parse(obj, ret, e);
+	return r < 0 ? err_wrap(e, r, "layer sha256:%s",
+				digest_hex(digest, hex))
+		     : 0;
 }
 
 static int verify_blob(const struct store *s, const struct fsdevice *dev,

@@ -382,37 +382,46 @@ int store_tag(const struct store *s, const struct img_name *name,
 	return r;
 }
 
+static int remove_tag(const struct store *s, const struct img_name *name,
+		      const char *rel, struct err *e)
+{
+	char dir[STORE_TAG_REL], str[IMG_NAME_MAX + 1];
+	const char *slash = strrchr(rel, '/');
+	auto_close int fd = -1;
+
+	snprintf(dir, sizeof(dir), "%.*s", (int)(slash - rel), rel);
+	fd = store_at(s, dir, O_RDONLY | O_DIRECTORY);
+	if (fd < 0 && fd != -ENOENT && fd != -ENOTDIR)
+		return err_sys(e, -fd, "open '%s'", dir);
+	if (fd >= 0 && unlinkat(fd, slash + 1, 0) == 0)
+		return store_sync_dir(fd, e);
+	if (fd >= 0 && errno != ENOENT)
+		return err_sys(e, errno, "remove '%s'", rel);
+	return err_set(e, -ENOENT, "image_unknown", "there is no image '%s'",
+		       img_name_str(name, str));
+}
+
 int store_untag(const struct store *s, const struct img_name *name,
 		struct err *e)
 {
-	char rel[STORE_TAG_REL], str[IMG_NAME_MAX + 1];
-	auto_close int dir = -1;
-	const char *base;
+	char rel[STORE_TAG_REL];
 	int r;
 
 	if (name->by_digest)
 		return err_set(e, -EINVAL, "bad_value",
 			       "a digest cannot be a tag");
 	r = store_must_build(s, e);
-	if (r < 0)
-		return r;
-	r = parent_dir(s, store_tag_rel(name, rel), &dir, &base, e);
-	if (r < 0)
-		return r;
-	if (unlinkat(dir, base, 0) < 0)
-		r = errno == ENOENT ? err_set(e, -ENOENT, "image_unknown",
-					      "there is no image '%s'",
-					      img_name_str(name, str))
-				    : err_sys(e, errno, "remove '%s'", rel);
 	if (r == 0)
-		r = store_sync_dir(dir, e);
+		r = remove_tag(s, name, store_tag_rel(name, rel), e);
+	if (r < 0)
+		return r;
 	/* Directories of nothing: as far up as they are empty. */
 	for (char *slash; (slash = strrchr(rel, '/')) && slash > rel + 3;) {
 		*slash = '\0';
 		if (unlinkat(s->fd, rel, AT_REMOVEDIR) < 0)
 			break;
 	}
-	return r;
+	return 0;
 }
 
 /* --- leases and sources -------------------------------------------------- */
