@@ -40,8 +40,9 @@ static int bad(struct err *e, const char *what, const char *name)
 
 char *oci_blob_name(const struct digest *d, char *name)
 {
-	memcpy(name, "blobs/sha256/", 13);
-	digest_hex(d, name + 13);
+	char hex[DIGEST_HEX + 1];
+
+	snprintf(name, OCI_BLOB_NAME, "blobs/sha256/%s", digest_hex(d, hex));
 	return name;
 }
 
