@@ -21,7 +21,7 @@
 static char top[] = "/tmp/dsec-image-XXXXXX";
 static char lib[64], config[64], run[64], store_path[96];
 
-static void die(const struct err *e)
+__attribute__((noreturn)) static void die(const struct err *e)
 {
 	printf("# %s\n", e->msg);
 	abort();
