@@ -185,6 +185,25 @@ next_best directory "or no loop device to be had" \
 	-e inject=mount:error=ENOTBLK -e inject=ioctl:error=EPERM
 is "$(loops)" 0 "and no loop device is left"
 
+# Several at once: one mount.
+for i in 1 2 3 4 5 6; do
+	timeout 60 dsec-img mount root/base:1 >"$T/at-once.$i" &
+done
+wait
+is "$(cat "$T"/at-once.* | jq -s 'map(.ok) | all')" true "six at once"
+is "$(grep -c " $DSEC_RUN/mnt/$base " /proc/self/mountinfo)" 1 "one mount"
+unmount_all
+
+# A library that is full.
+echo '{"mount":"directory"}' >"$DSEC_CONFIG/images.json"
+mkdir -p "$DSEC_LIB/img/dir"
+mount -t tmpfs -o size=1m none "$DSEC_LIB/img/dir"
+run timeout 60 dsec-run --detach --image root/base:1
+is "$status $(field "$out" .error.code)" "71 no_space" \
+	"no space to unpack: told as such"
+is "$(ls -A "$DSEC_LIB/img/dir")$(leases)" 0 "and nothing of it is left"
+umount "$DSEC_LIB/img/dir"
+
 # A name that a mount option cannot hold.
 cp -a "$DSEC_LIB/img/store" "$T/store, two"
 echo "{\"store\":\"$T/store, two\",\"mount\":\"file\"}" \
