@@ -100,6 +100,7 @@ static int layer(struct exporting *x, const struct opened *o, size_t i,
 	auto_fstree struct fstree *t = NULL;
 	auto_reader struct blob_reader *reader = NULL;
 	struct export_tar tar = {.form = EXPORT_OCI,
+				 .sparse_from = EXPORT_SPARSE_FROM,
 				 .left_out = on_left_out,
 				 .arg = x};
 	int r;

@@ -103,6 +103,16 @@ static int find_runs(struct exporting *k, const struct fsnode *n)
 	return run.len ? buf_add(&k->runs, &run, sizeof(run)) : 0;
 }
 
+static uint64_t holes(const struct fsnode *n)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < n->nchunks; i++)
+		if (n->chunks[i].block == FS_HOLE)
+			sum += FS_CHUNK;
+	return sum;
+}
+
 static int copy_run(struct exporting *k, const char *path,
 		    const struct fsnode *n, struct tar_run run, struct err *e)
 {
@@ -133,6 +143,12 @@ static int put_file(struct exporting *k, const char *path,
 
 	en->type = TAR_FILE;
 	en->size = n->size;
+	if (holes(n) < k->x->sparse_from) {
+		r = tar_write_entry(k->w, en, e);
+		return r < 0 ? r
+			     : copy_run(k, path, n,
+					(struct tar_run){0, n->size}, e);
+	}
 	if (find_runs(k, n) < 0)
 		return no_memory(e);
 	run = (const void *)k->runs.data;

@@ -35,6 +35,9 @@ struct export_tar {
 	struct fstree *tree;
 	struct blob_reader *reader;
 	enum export_form form;
+	/* Files with holes of so many bytes together are written as sparse
+	 * files, others with zeros.  0: all. */
+	uint64_t sparse_from;
 	/* A socket; may be NULL. */
 	void (*left_out)(void *arg, const char *path);
 	void *arg;

@@ -26,7 +26,13 @@ int export_oci_open(int out, int spool, enum export_compress compress,
 		    struct export_oci **ret, struct err *e);
 void export_oci_free(struct export_oci *o);
 
-/* export_oci_layer(o, x, e): one more layer on top; x->form is EXPORT_OCI. */
+/*
+ * export_oci_layer(o, x, e): one more layer on top; x->form is EXPORT_OCI.
+ * podman loads sparse files, but cannot save or push an image that has them:
+ * x->sparse_from of EXPORT_SPARSE_FROM keeps that to files nobody would want
+ * as zeros.
+ */
+#define EXPORT_SPARSE_FROM (1ULL << 30)
 int export_oci_layer(struct export_oci *o, const struct export_tar *x,
 		     struct err *e);
 
