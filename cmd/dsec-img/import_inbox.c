@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "import.h"
@@ -32,13 +35,16 @@ static int bad(struct err *e, const char *what)
 static int open_part(const struct import_req *q, const char *what,
 		     const char *suffix, struct err *e)
 {
+	const struct open_how how = {
+		.flags = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC,
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS,
+	};
 	char path[320];
 	struct stat st;
 	int fd;
 
 	snprintf(path, sizeof(path), "inbox/%s.%s", what, suffix);
-	fd = openat(q->store->fd, path,
-		    O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	fd = (int)syscall(SYS_openat2, q->store->fd, path, &how, sizeof(how));
 	if (fd < 0)
 		return err_sys(e, errno, "'%s' of the store", path);
 	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))

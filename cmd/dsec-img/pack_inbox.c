@@ -173,20 +173,31 @@ static void name_of(const struct pack *p, char *name)
 			*c = '.';
 }
 
+/* Others write the inbox too: through no link, which could lead to any place of
+ * this node. */
 static int open_inbox(const struct pack *p, char *node, struct err *e)
 {
-	char path[PATH_MAX];
+	const int how = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+	auto_close int top = -1;
 	int r, fd;
 
 	r = tree_node(&p->c->tree, node, e);
-	if (r == 0)
-		r = tree_path(path, e, "%s/inbox/%s", p->store->path, node);
-	if (r == 0)
-		r = fd_mkdir_p(path, 0755, e);
 	if (r < 0)
-		return err_wrap(e, r, "the store is not ours to write");
-	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return fd < 0 ? err_sys(e, errno, "open '%s'", path) : fd;
+		return r;
+	if (mkdirat(p->store->fd, "inbox", 0755) < 0 && errno != EEXIST)
+		return err_sys(e, errno,
+			       "the store is not ours to write: make its "
+			       "inbox");
+	top = openat(p->store->fd, "inbox", how);
+	if (top < 0)
+		return err_sys(e, errno, "open the inbox of the store");
+	if (mkdirat(top, node, 0755) < 0 && errno != EEXIST)
+		return err_sys(e, errno,
+			       "the store is not ours to write: make "
+			       "'inbox/%s'",
+			       node);
+	fd = openat(top, node, how);
+	return fd < 0 ? err_sys(e, errno, "open 'inbox/%s'", node) : fd;
 }
 
 static int put_all(struct pack *p, int local, json_t *answer, struct err *e)

@@ -107,16 +107,31 @@ static void print_names(const json_t *names, const char *sep)
 		printf("%s%s", i ? sep : "", json_string_value(name));
 }
 
-/* Paths may hold anything; a terminal gets what is harmless. */
+/* Strangers' words may hold anything; a terminal gets what is harmless, and
+ * what is in ${keep}.  In UTF-8, C2 80 to C2 9F are control characters too. */
+static void print_but(const char *text, const char *keep)
+{
+	const unsigned char *s = (const void *)text;
+
+	for (; *s; s++) {
+		bool bad = (*s < ' ' || *s == 0x7f) && !strchr(keep, *s);
+		bool two = *s == 0xc2 && s[1] >= 0x80 && s[1] <= 0x9f;
+
+		putchar(bad || two ? '?' : *s);
+		s += two;
+	}
+}
+
+static void print_plain(const char *text)
+{
+	print_but(text, "");
+}
+
 static void print_path(const json_t *rec)
 {
 	const char *path = json_str(rec, "path");
 
-	if (!*path)
-		path = json_str(rec, "path_b64");
-	for (; *path; path++)
-		putchar((unsigned char)*path < ' ' || *path == 0x7f ? '?'
-								    : *path);
+	print_plain(*path ? path : json_str(rec, "path_b64"));
 }
 
 static void print_env_layers(const json_t *rec)
@@ -149,7 +164,9 @@ void print_env(const json_t *rec, unsigned nth)
 	print_env_layers(rec);
 	config = json_dumps(json_object_get(rec, "config"),
 			    JSON_COMPACT | JSON_SORT_KEYS);
-	printf("config: %s\n", config ? config : "");
+	printf("config: ");
+	print_plain(config ? config : "");
+	printf("\n");
 	free(config);
 	printf("conflicts: %lld\n", (long long)number(rec, "conflicts"));
 	if (*json_str(rec, "name"))
@@ -162,18 +179,21 @@ void print_inspect(const json_t *rec, unsigned nth)
 	char *text = json_dumps(rec, JSON_INDENT(2));
 
 	(void)nth;
-	printf("%s\n", text ? text : "");
+	print_but(text ? text : "", "\n");
+	printf("\n");
 	free(text);
 }
 
 void print_rm(const json_t *rec, unsigned nth)
 {
 	(void)nth;
-	if (json_object_get(rec, "ok"))
+	if (json_object_get(rec, "ok")) {
 		printf("removed %s\n", json_str(rec, "name"));
-	else
-		printf("in use by %s %s\n", json_str(rec, "type"),
-		       json_str(rec, "user"));
+	} else {
+		printf("in use by %s ", json_str(rec, "type"));
+		print_plain(json_str(rec, "user"));
+		printf("\n");
+	}
 }
 
 void print_verify(const json_t *rec, unsigned nth)
@@ -181,15 +201,16 @@ void print_verify(const json_t *rec, unsigned nth)
 	char digest[16];
 
 	(void)nth;
-	if (json_object_get(rec, "ok"))
+	if (json_object_get(rec, "ok")) {
 		printf("%lld images are what their digests say\n",
 		       (long long)number(rec, "checked"));
-	else
-		printf("%s %s: %s\n",
-		       fmt_digest(json_str(rec, "digest"), digest),
-		       or_dash(json_str(rec, "name")),
-		       *json_str(rec, "damaged") ? json_str(rec, "damaged")
-						 : "good");
+		return;
+	}
+	printf("%s %s: ", fmt_digest(json_str(rec, "digest"), digest),
+	       or_dash(json_str(rec, "name")));
+	print_plain(*json_str(rec, "damaged") ? json_str(rec, "damaged")
+					      : "good");
+	printf("\n");
 }
 
 void print_prune(const json_t *rec, unsigned nth)
@@ -286,8 +307,10 @@ void print_lint(const json_t *rec, unsigned nth)
 	}
 	printf("%s: /", json_str(rec, "rule"));
 	print_path(rec);
-	if (*json_str(rec, "detail"))
-		printf(": %s", json_str(rec, "detail"));
+	if (*json_str(rec, "detail")) {
+		printf(": ");
+		print_plain(json_str(rec, "detail"));
+	}
 	printf("\n");
 }
 

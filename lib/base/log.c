@@ -16,6 +16,19 @@ void log_init(const char *program)
 	log_areas = getenv("DSEC_DEBUG");
 }
 
+/* Messages name files and more of strangers': no word of theirs commands the
+ * terminal, nor begins a line.  C2 80 to C2 9F are control characters in
+ * UTF-8. */
+static void make_plain(char *line)
+{
+	for (unsigned char *s = (void *)line; *s; s++) {
+		if (*s == 0xc2 && s[1] >= 0x80 && s[1] <= 0x9f)
+			s[0] = s[1] = '?';
+		if (*s < ' ' || *s == 0x7f)
+			*s = '?';
+	}
+}
+
 static void put(const char *prefix, const char *fmt, va_list ap)
 {
 	char line[ERR_MSG_MAX + 128];
@@ -24,6 +37,7 @@ static void put(const char *prefix, const char *fmt, va_list ap)
 	n = (size_t)snprintf(line, sizeof(line), "%s: %s", log_program, prefix);
 	if (n < sizeof(line))
 		vsnprintf(line + n, sizeof(line) - n, fmt, ap);
+	make_plain(line);
 	n = strlen(line);
 	if (n > sizeof(line) - 2)
 		n = sizeof(line) - 2;

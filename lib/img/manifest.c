@@ -7,7 +7,7 @@
 #include "base/cleanup.h"
 #include "img/manifest.h"
 
-#define META_BYTES_MAX ((int64_t)1 << 40)
+#define META_BYTES_MAX ((int64_t)1 << 32) /* it is read into memory */
 
 static const char *const kinds[] = {
 	[LAYER_BASE] = "base",

@@ -58,7 +58,8 @@ static int check(struct job *j, struct err *e)
 
 /* --- metadata of our own ------------------------------------------------- */
 
-static int copy_fd(int from, int to, struct err *e)
+/* No more than ${max}: it may have grown since it was checked. */
+static int copy_fd(int from, int to, uint64_t max, struct err *e)
 {
 	auto_free char *text = malloc(BLOB_PIECE);
 	ssize_t n;
@@ -66,14 +67,26 @@ static int copy_fd(int from, int to, struct err *e)
 
 	if (!text)
 		return err_sys(e, ENOMEM, "copy");
-	while (r == 0 && (n = read(from, text, BLOB_PIECE)) != 0) {
+	while (r == 0 && max > 0) {
+		n = read(from, text, max < BLOB_PIECE ? max : BLOB_PIECE);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
 			return err_sys(e, errno, "read metadata");
+		if (n == 0)
+			break;
+		max -= (uint64_t)n;
 		r = fd_write_all(to, text, (size_t)n, e);
 	}
 	return r;
+}
+
+static bool only_ours(const struct store *s)
+{
+	struct stat st;
+
+	return s->builder && fstat(s->fd, &st) == 0 && st.st_uid == geteuid() &&
+	       !(st.st_mode & (S_IWGRP | S_IWOTH));
 }
 
 /*
@@ -81,8 +94,7 @@ static int copy_fd(int from, int to, struct err *e)
  * of its metadata we keep a copy, and that is what was checked if it has the
  * same digest.
  */
-static int own_meta(const struct job *j, const char *theirs, char *path,
-		    struct err *e)
+static int own_meta(const struct job *j, char *path, struct err *e)
 {
 	char dir[PATH_MAX], tmp[PATH_MAX + 8], hex[DIGEST_HEX + 1];
 	auto_close int from = -1, to = -1;
@@ -98,22 +110,22 @@ static int own_meta(const struct job *j, const char *theirs, char *path,
 	r = fd_mkdir_p(dir, 0700, e);
 	if (r < 0)
 		return r;
-	from = open(theirs, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	from = store_open_meta(j->s, &j->layer.meta, e);
 	if (from < 0)
-		return err_sys(e, errno, "open '%s'", theirs);
+		return from;
 	/* The lock of the layer is ours, so is this name. */
 	to = open(tmp, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
 		  0600);
 	if (to < 0)
 		return err_sys(e, errno, "create '%s'", tmp);
-	r = copy_fd(from, to, e);
+	r = copy_fd(from, to, j->layer.meta_bytes, e);
 	if (r == 0 && lseek(to, 0, SEEK_SET) < 0)
 		r = err_sys(e, errno, "read '%s'", tmp);
 	if (r == 0)
 		r = sha256_fd(to, &is, e);
 	if (r == 0 && !digest_eq(&is, &j->layer.meta))
 		r = err_set(e, -EBADMSG, "image_damaged",
-			    "'%s' changed while it was read", theirs);
+			    "its metadata changed while it was read");
 	if (r == 0 && rename(tmp, path) < 0)
 		r = err_sys(e, errno, "rename to '%s'", path);
 	if (r < 0)
@@ -160,8 +172,8 @@ static int mount_erofs(const struct job *j, bool loop, struct err *e)
 	int r;
 
 	r = store_meta_path(j->s, &j->layer.meta, meta, e);
-	if (r == 0 && !j->s->builder) {
-		r = own_meta(j, meta, own, e);
+	if (r == 0 && !only_ours(j->s)) {
+		r = own_meta(j, own, e);
 		w.meta = own;
 	}
 	if (r == 0)

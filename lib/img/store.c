@@ -82,12 +82,31 @@ int store_at(const struct store *s, const char *rel, int flags)
 		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS |
 			   RESOLVE_NO_MAGICLINKS,
 	};
+	bool file = !(flags & (O_PATH | O_DIRECTORY));
+	struct stat st;
 	int fd;
 
+	/* Others may write a store: a pipe would have us wait for them. */
+	if (file)
+		how.flags |= O_NONBLOCK | O_NOCTTY;
 	do
 		fd = (int)syscall(SYS_openat2, s->fd, rel, &how, sizeof(how));
-	while (fd < 0 && (errno == EINTR || errno == EAGAIN));
-	return fd < 0 ? -errno : fd;
+	while (fd < 0 && errno == EINTR);
+	if (fd < 0)
+		return -errno;
+	if (!file || (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)))
+		return fd;
+	fd_close(fd);
+	return -EBADMSG;
+}
+
+/* Why store_at() did not open ${rel}. */
+static int not_opened(int r, const char *rel, struct err *e)
+{
+	if (r != -EBADMSG && r != -ELOOP)
+		return err_sys(e, -r, "open '%s'", rel);
+	return err_set(e, -EBADMSG, "image_damaged",
+		       "'%s' of the store is no file", rel);
 }
 
 static int read_json(int fd, const char *rel, size_t max, json_t **ret,
@@ -116,7 +135,7 @@ int store_read(const struct store *s, const char *rel, size_t max, json_t **ret,
 
 	fd = store_at(s, rel, O_RDONLY);
 	if (fd < 0)
-		return err_sys(e, -fd, "open '%s'", rel);
+		return not_opened(fd, rel, e);
 	return read_json(fd, rel, max, ret, e);
 }
 
@@ -132,14 +151,17 @@ void store_close(struct store *s)
 static int check_head(struct store *s, const char *path, struct err *e)
 {
 	auto_json json_t *head = NULL;
+	auto_close int fd = -1;
 	struct stat st;
 	int64_t v;
 	int r;
 
-	r = store_read(s, "store.json", STORE_SMALL, &head, e);
-	if (r == -ENOENT)
+	fd = store_at(s, "store.json", O_RDONLY);
+	if (fd == -ENOENT)
 		return err_set(e, -ENOENT, "image_unknown",
 			       "'%s' is no store of images", path);
+	r = fd < 0 ? not_opened(fd, "store.json", e)
+		   : read_json(fd, "store.json", STORE_SMALL, &head, e);
 	if (r < 0)
 		return err_wrap(e, r, "store '%s'", path);
 	v = json_int(head, "v", -1);
@@ -148,7 +170,7 @@ static int check_head(struct store *s, const char *path, struct err *e)
 			       "store '%s' is of version %lld: this program "
 			       "knows 1",
 			       path, (long long)v);
-	if (fstatat(s->fd, "store.json", &st, AT_SYMLINK_NOFOLLOW) < 0)
+	if (fstat(fd, &st) < 0)
 		return err_sys(e, errno, "store '%s'", path);
 	s->builder = st.st_uid == geteuid();
 	return 0;
@@ -192,9 +214,7 @@ int store_open_kind(const struct store *s, enum store_kind kind,
 		fd = store_at(s, pruned, O_RDONLY);
 	if (fd == -ENOENT)
 		fd = store_at(s, rel, O_RDONLY);
-	if (fd < 0)
-		return err_sys(e, -fd, "open '%s'", rel);
-	return fd;
+	return fd < 0 ? not_opened(fd, rel, e) : fd;
 }
 
 int store_open_blob(void *arg, const struct digest *root, struct err *e)

@@ -32,7 +32,8 @@ char *store_pruned_rel(enum store_kind kind, const struct digest *d, char *rel);
 char *store_tag_rel(const struct img_name *name, char *rel);
 
 /*
- * store_at(s, rel, flags): openat() that leaves the store by no "..", no link.
+ * store_at(s, rel, flags): openat() that leaves the store by no "..", no link,
+ * and waits for nobody; without O_PATH and O_DIRECTORY, a file or -EBADMSG.
  * The fd or -errno.
  */
 int store_at(const struct store *s, const char *rel, int flags);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -37,10 +38,16 @@ static int open_part(struct parts *p, size_t i, const char *path, bool loop,
 		     struct err *e)
 {
 	auto_close int fd = -1;
+	struct stat st;
 
-	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	/* Others may write the store: a pipe is not waited for. */
+	fd = open(path,
+		  O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0)
 		return err_sys(e, errno, "open '%s'", path);
+	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+		return err_set(e, -EBADMSG, "image_damaged", "'%s' is no file",
+			       path);
 	if (loop) {
 		p->fds[i] = loop_attach(fd, p->names[i], NULL, e);
 		return p->fds[i] < 0 ? p->fds[i] : 0;
@@ -118,82 +125,78 @@ static int make_mount(const struct parts *p, bool direct, struct err *e)
 	return fd < 0 ? err_sys(e, errno, "mount EROFS") : fd;
 }
 
-static int mount_parts(const struct erofs_want *w, const char *target,
-		       struct err *e)
+static int mount_pieces(const struct parts *p, const char *target, bool direct,
+			struct err *e)
 {
 	auto_close int fd = -1;
+
+	fd = make_mount(p, direct, e);
+	if (fd < 0)
+		return fd;
+	return syscall(SYS_move_mount, fd, "", AT_FDCWD, target,
+		       MOVE_MOUNT_F_EMPTY_PATH) < 0
+		       ? err_sys(e, errno, "mount on '%s'", target)
+		       : 0;
+}
+
+/* mount(2) takes a page of options. */
+#define OPTIONS_MAX 4096
+
+/* false: they are too long. */
+static bool options(const struct parts *p, bool direct, char *buf)
+{
+	size_t at = 0;
+	int n;
+
+	buf[0] = '\0';
+	for (size_t i = 1; i < p->n; i++) {
+		n = snprintf(buf + at, OPTIONS_MAX - at, "%sdevice=%s",
+			     at ? "," : "", p->names[i]);
+		if (n < 0 || (size_t)n >= OPTIONS_MAX - at)
+			return false;
+		at += (size_t)n;
+	}
+	if (!direct)
+		return true;
+	n = snprintf(buf + at, OPTIONS_MAX - at, "%sdirectio", at ? "," : "");
+	return n >= 0 && (size_t)n < OPTIONS_MAX - at;
+}
+
+/*
+ * One call in place of ten, half the time.  By descriptors all the same: the
+ * kernel would follow a link that somebody puts in a file's place, to data of
+ * the host, and wait for a pipe.
+ */
+static int mount_at_once(const struct parts *p, const char *target, bool direct,
+			 struct err *e)
+{
+	unsigned long flags = MS_RDONLY | MS_NOSUID | MS_NODEV;
+	char buf[OPTIONS_MAX];
+
+	if (!options(p, direct, buf))
+		return mount_pieces(p, target, direct, e);
+	return syscall(SYS_mount, p->names[0], target, "erofs", flags, buf) < 0
+		       ? err_sys(e, errno, "mount EROFS")
+		       : 0;
+}
+
+int erofs_mount(const struct erofs_want *w, const char *target, struct err *e)
+{
 	struct parts p;
 	int r;
 
 	r = parts_open(&p, w, e);
 	if (r < 0)
 		return r;
-	fd = make_mount(&p, !w->loop, e);
-	/* Older kernels do not know the option, some files cannot do it. */
-	if (fd == -EINVAL && !w->loop)
-		fd = make_mount(&p, false, e);
-	r = fd < 0 ? fd : 0;
-	if (r == 0 && syscall(SYS_move_mount, fd, "", AT_FDCWD, target,
-			      MOVE_MOUNT_F_EMPTY_PATH) < 0)
-		r = err_sys(e, errno, "mount on '%s'", target);
+	if (w->loop) {
+		r = mount_pieces(&p, target, false, e);
+	} else {
+		r = mount_at_once(&p, target, true, e);
+		/* Older kernels do not know the option, some files cannot do
+		 * it. */
+		if (r == -EINVAL)
+			r = mount_at_once(&p, target, false, e);
+	}
 	parts_done(&p);
 	return r;
-}
-
-/* mount(2) takes a page of options. */
-#define OPTIONS_MAX 4096
-
-/* false: they are too long, or a name would read as two options. */
-static bool options(const struct erofs_want *w, bool direct, char *buf)
-{
-	size_t at = 0;
-	int n;
-
-	buf[0] = '\0';
-	for (size_t i = 0; i <= w->ndevices; i++) {
-		const char *dev = i < w->ndevices ? w->devices[i] : NULL;
-
-		if (dev && strpbrk(dev, ",\\"))
-			return false;
-		if (!dev && !direct)
-			break;
-		n = snprintf(buf + at, OPTIONS_MAX - at, "%s%s%s",
-			     at ? "," : "", dev ? "device=" : "directio",
-			     dev ? dev : "");
-		if (n < 0 || (size_t)n >= OPTIONS_MAX - at)
-			return false;
-		at += (size_t)n;
-	}
-	return true;
-}
-
-static int mount_call(const struct erofs_want *w, const char *target,
-		      const char *data)
-{
-	unsigned long flags = MS_RDONLY | MS_NOSUID | MS_NODEV;
-
-	return syscall(SYS_mount, w->meta, target, "erofs", flags, data) < 0
-		       ? -errno
-		       : 0;
-}
-
-/* One call in place of ten, half the time. */
-static int mount_files(const struct erofs_want *w, const char *target,
-		       struct err *e)
-{
-	char buf[OPTIONS_MAX];
-	int r;
-
-	if (!options(w, true, buf))
-		return mount_parts(w, target, e);
-	r = mount_call(w, target, buf);
-	/* As above. */
-	if (r == -EINVAL && options(w, false, buf))
-		r = mount_call(w, target, buf);
-	return r < 0 ? err_sys(e, -r, "mount EROFS '%s'", w->meta) : 0;
-}
-
-int erofs_mount(const struct erofs_want *w, const char *target, struct err *e)
-{
-	return w->loop ? mount_parts(w, target, e) : mount_files(w, target, e);
 }
