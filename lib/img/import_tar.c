@@ -158,11 +158,12 @@ static int put_whiteout(struct import *x, const char *path, struct err *e)
 
 static int put_whiteouts(struct taking *k, struct err *e)
 {
-	const char *p = k->whiteouts.data, *end = p + k->whiteouts.len;
 	char name[IMPORT_NAME_SIZE];
+	const char *p;
 	int r;
 
-	for (; p < end; p += strlen(p) + 1) {
+	for (size_t at = 0; at < k->whiteouts.len; at += strlen(p) + 1) {
+		p = k->whiteouts.data + at;
 		r = put_whiteout(k->x, p, e);
 		if (r < 0 && is_entry(r)) {
 			err_wrap(e, r, "whiteout of '%s'",
