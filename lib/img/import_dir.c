@@ -27,6 +27,7 @@ struct seen {
 
 struct visit {
 	struct import *x;
+	uint64_t mount; /* the one all is on; 0: this kernel does not tell */
 	struct filling f;
 	struct seen *seen;
 	size_t nseen, seen_cap;
@@ -310,6 +311,28 @@ static bool is_excluded(const struct import *x, const struct walk_item *it)
 	return false;
 }
 
+static uint64_t mount_of(int dirfd, const char *name)
+{
+	struct statx st;
+
+	if (statx(dirfd, name, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT,
+		  STATX_MNT_ID, &st) < 0 ||
+	    !(st.stx_mask & STATX_MNT_ID))
+		return 0;
+	return st.stx_mnt_id;
+}
+
+/* A directory bound to another place of its own file system is outside, too. */
+static bool is_mount(const struct visit *v, const struct walk_item *it)
+{
+	uint64_t mount;
+
+	if (!v->mount || !S_ISDIR(it->st.st_mode))
+		return false;
+	mount = mount_of(it->dirfd, it->name);
+	return mount && mount != v->mount;
+}
+
 static int put_item(struct visit *v, const struct walk_item *it, struct err *e)
 {
 	struct fsnode *n = seen_find(v, &it->st);
@@ -344,10 +367,12 @@ static int visit(struct visit *v, struct walk *w, struct err *e)
 				walk_skip(w);
 			continue;
 		}
-		/* Another file system is mounted there: it stays outside. */
-		if (it.errnum == EXDEV) {
-			x->dropped.others++;
+		/* What is mounted there stays outside. */
+		if (it.errnum == EXDEV)
 			continue;
+		if (is_mount(v, &it)) {
+			x->dropped.others++;
+			walk_skip(w);
 		}
 		x->entries++;
 		if (it.errnum)
@@ -380,6 +405,7 @@ int import_dir(struct import *x, int dirfd, struct err *e)
 		r = err_sys(e, ENOMEM, "import");
 	if (r == 0)
 		r = walk_open(dirfd, ".", WALK_ONE_DEV, &w, e);
+	v.mount = mount_of(dirfd, ".");
 	if (r == 0)
 		r = visit(&v, w, e);
 	filling_done(&v.f);

@@ -140,6 +140,49 @@ is "$status" 0 "a workspace at a place of its own" || diag "$out$err"
 run "$tools/tree" show "$store" "$(field "$out" .digest)"
 like "$out" '"name": "work/here/suid"' "lies below it"
 
+# --- dictionaries, mounts, files that change ----------------------------------------
+
+cp -a "$T/tree" "$T/more"
+rm -f "$T/more/socket"
+head -c 300000 /dev/urandom >"$T/more/new"
+run dsec-img import "dir:$T/more" --store "$store" --dict t/tree:1 --as t/more:1
+is "$status" 0 "with a dictionary" || diag "$out$err"
+ok "$(($(field "$out" .new_bytes) > 306000))" \
+	"what it has is not stored again: $(field "$out" .new_bytes) bytes for 300000"
+echo "$(field "$out" .digest) $T/more" | "$tools/tree" check "$store" >"$T/same"
+is "$(cat "$T/same")" 'same more' "and the image is the same"
+run dsec-img verify --data t/more:1 --store "$store"
+is "$status" 0 "it verifies" || diag "$out$err"
+
+mkdir -p "$T/top/bound" "$T/top/other" "$T/outside"
+touch "$T/outside/secret"
+cat >"$T/mounts" <<'END'
+mount --bind "$1/outside" "$1/top/bound" && mount -t tmpfs none "$1/top/other" &&
+	touch "$1/top/other/secret" || exit 99
+exec dsec-img import "dir:$1/top" --store "$2"
+END
+run unshare -m sh "$T/mounts" "$T" "$store"
+json_is "$out" '[3,2]' "what is mounted below a directory stays outside" \
+	'[.entries, .dropped.others]'
+
+mkdir "$T/moving"
+(
+	while [ -e "$T/moving" ]; do
+		head -c 2000000 /dev/zero | tr '\0' x >>"$T/moving/f"
+		[ "$(wc -c <"$T/moving/f")" -lt 100000000 ] || : >"$T/moving/f"
+	done
+) 2>/dev/null &
+writer=$!
+wait_for 10 test -s "$T/moving/f"
+for _ in 1 2 3 4 5; do
+	run dsec-img import "dir:$T/moving" --store "$DSEC_RUN/store"
+	[ "$status" -eq 0 ] || break
+done
+rm -rf "$T/moving"
+wait "$writer"
+rm -rf "$T/moving"
+is "$(field "$out" .error.code)" busy "a file that changes is not taken"
+
 # --- excludes, whiteouts in a plain tar ------------------------------------------
 
 run dsec-img import "dir:$T/tree" --store "$store" --exclude 'file-with*' \
