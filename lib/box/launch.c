@@ -186,6 +186,11 @@ static int stage_error(const struct stage *st, struct err *e)
 			       "%s: the image has a link "
 			       "there",
 			       st->what);
+	/* By force (dsec-doctor --unmount): it is claimed. */
+	if (st->r == -ESTALE)
+		return err_set(e, st->r, "busy",
+			       "a layer was unmounted while the sandbox was "
+			       "made: try again");
 	if (st->r == -ENOTDIR)
 		return err_set(e, st->r, "bad_path",
 			       "%s: the image has something there that is no "

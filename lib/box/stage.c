@@ -95,6 +95,8 @@ static int take_copies(struct stage *st, struct copies *c)
 		if (!img->layers[i].mounted)
 			continue;
 		c->layer[i] = mount_copy_take(&m);
+		if (c->layer[i] == -ENOENT)
+			c->layer[i] = -ESTALE;
 		if (!ok(st, "map the ids of a layer", c->layer[i]) ||
 		    !ok(st, "a layer was unmounted",
 			mount_is_erofs(c->layer[i])))
