@@ -188,7 +188,9 @@ int store_open(const char *path, struct store *ret, struct err *e)
 	if (s.fd < 0)
 		return err_sys(e, errno, "open the store '%s'", path);
 	/* mounts are made by a path that holds wherever we are */
-	if (!realpath(path, s.path))
+	if (path[0] == '/' && strlen(path) < sizeof(s.path))
+		memcpy(s.path, path, strlen(path) + 1);
+	else if (!realpath(path, s.path))
 		return err_sys(e, errno, "the path of the store '%s'", path);
 	r = check_head(&s, path, e);
 	if (r < 0)

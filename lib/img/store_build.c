@@ -172,8 +172,11 @@ int store_put_layer(const struct store *s, int tmpfd, struct fstree *tree,
 			r = need(s, tmpfd, STORE_IDX, &layer->devices[i].root,
 				 e);
 	}
-	for (size_t i = 0; r == 0 && i < layer->nparents; i++)
+	/* where it comes from: it does without, if that is gone */
+	for (size_t i = 0; r == 0 && i < layer->nparents; i++) {
 		r = need(s, tmpfd, STORE_MANIFEST, &layer->parents[i], e);
+		r = r == -ENOENT ? 0 : r;
+	}
 	if (r == 0)
 		r = put_meta(s, tmpfd, tree, layer, e);
 	if (r == 0)
