@@ -190,11 +190,36 @@ static int refuse_users(struct removal *rm, struct err *e)
 
 /* --- the operation ------------------------------------------------------- */
 
-/* With the ledger's lock held, so that no launch claims it meanwhile. */
+/*
+ * With the ledger's lock held, so that no launch claims it meanwhile; whoever
+ * has looked the name up before will claim, and then what it leads to is kept
+ * for him.
+ */
 static int remove_locked(struct removal *rm, const struct img_name *name,
-			 const json_t *req, bool locked, bool unseen,
-			 struct err *e)
+			 const struct digest *d, bool unseen, struct err *e)
 {
+	struct digest now;
+	int r;
+
+	r = store_resolve(rm->s, name, &now, e);
+	if (r == 0 && !digest_eq(&now, d))
+		r = err_set(e, -EAGAIN, "busy",
+			    "'%s' leads to another image since just now",
+			    rm->name);
+	if (r == 0)
+		r = leases_use(rm, unseen, e);
+	if (r == 0)
+		r = refuse_users(rm, e);
+	return r < 0 ? r : store_untag(rm->s, name, e);
+}
+
+/* What takes long, reading all manifests, is done before the lock is taken:
+ * launches wait for it. */
+static int remove_name(struct removal *rm, const struct img_name *name,
+		       const json_t *req, struct err *e)
+{
+	auto_close int lock = -1;
+	bool unseen = false;
 	struct digest d;
 	int r;
 
@@ -203,26 +228,14 @@ static int remove_locked(struct removal *rm, const struct img_name *name,
 		r = tags_load(rm->s, &rm->others, e);
 	if (r == 0)
 		r = find_gone(rm, &d, e);
-	if (r == 0 && locked)
-		r = claim_layers(&rm->c->tree, claim_uses, rm, e);
 	if (r == 0 && !json_flag(req, "force"))
 		r = children_use(rm, e);
-	if (r == 0)
-		r = leases_use(rm, unseen, e);
-	if (r == 0)
-		r = refuse_users(rm, e);
-	return r < 0 ? r : store_untag(rm->s, name, e);
-}
-
-static int remove_name(struct removal *rm, const struct img_name *name,
-		       const json_t *req, struct err *e)
-{
-	auto_close int lock = -1;
-	bool unseen = false;
-	int r;
-
+	if (r < 0)
+		return r;
 	r = claims_hold(rm->c, &lock, &unseen, e);
-	return r < 0 ? r : remove_locked(rm, name, req, r > 0, unseen, e);
+	if (r > 0)
+		r = claim_layers(&rm->c->tree, claim_uses, rm, e);
+	return r < 0 ? r : remove_locked(rm, name, &d, unseen, e);
 }
 
 int op_rm(struct img_ctx *c, const json_t *req, json_t *answer, struct err *e)

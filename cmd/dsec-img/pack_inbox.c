@@ -125,6 +125,9 @@ static int put_tar(struct pack *p, int local, int inbox, const char *name,
 	if (fd < 0)
 		return err_sys(e, errno, "make '%s' in the inbox", tmp);
 	r = write_tar(p, local, fd, ret, e);
+	/* The builder is another user, whatever our umask. */
+	if (r == 0 && fchmod(fd, 0644) < 0)
+		r = err_sys(e, errno, "let others read '%s'", tmp);
 	if (r == 0 && renameat(inbox, tmp, inbox, last) < 0)
 		r = err_sys(e, errno, "name '%s' in the inbox", last);
 	if (r < 0)
@@ -158,7 +161,10 @@ static int put_json(struct pack *p, int inbox, const char *name,
 		json_object_set_new(rec, "as",
 				    json_string(img_name_str(&p->name, as)));
 	snprintf(file, sizeof(file), "%s.json", name);
-	return json_write_file(inbox, file, rec, FD_REPLACE_SYNC, e);
+	r = json_write_file(inbox, file, rec, FD_REPLACE_SYNC, e);
+	if (r == 0 && fchmodat(inbox, file, 0644, 0) < 0)
+		r = err_sys(e, errno, "let others read '%s'", file);
+	return r;
 }
 
 /* "root/rl/py:3" is "root.rl.py.3"; without a name it is the sandbox. */
@@ -197,7 +203,10 @@ static int open_inbox(const struct pack *p, char *node, struct err *e)
 			       "'inbox/%s'",
 			       node);
 	fd = openat(top, node, how);
-	return fd < 0 ? err_sys(e, errno, "open 'inbox/%s'", node) : fd;
+	if (fd < 0)
+		return err_sys(e, errno, "open 'inbox/%s'", node);
+	(void)fchmod(fd, 0755); /* ours to change, if we made it */
+	return fd;
 }
 
 static int put_all(struct pack *p, int local, json_t *answer, struct err *e)

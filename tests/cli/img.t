@@ -40,6 +40,20 @@ for op in import pull inspect tag rm env diff lint pack export mount; do
 	lines "{\"op\":\"$op\"}"
 	is "$status $(code)" "65 missing_field" "$op: what it needs is missing"
 done
+# PROTOCOL.md has each operation with all its flags.
+for op in $ops; do
+	row=$(grep "^| \`$op\` | " PROTOCOL.md | tail -n 1)
+	missing=
+	for flag in $(dsec-img "$op" -h | sed -n '/--version/,$s/^.*  *--\([a-z-]*\).*/\1/p' |
+		grep -v version | tr - _); do
+		case $op:$flag:$row in
+		pull:authfile:*authfile* | pull:insecure:*insecure* | pull:*) ;;
+		*\`"$flag"*) ;;
+		*) missing="$missing $flag" ;;
+		esac
+	done
+	is "$missing" "" "PROTOCOL.md: $op has its flags"
+done
 lines '{}' '{"op":"frob"}' 'x' '[]' '{"ok":false,"id":9,"error":{"code":"busy"}}' \
 	'{"cancel":1}' '{"op":7}' '{"op":"rm","name":"a/b","force":1}' \
 	'{"op":"rm","name":"a/b","name":"a/c"}'
@@ -372,6 +386,12 @@ if [ "$(id -u)" -eq 0 ] && command -v setpriv >"$T/null"; then
 else
 	skip "others' stores" "needs root and setpriv"
 fi
+
+for how in --json --table; do
+	# shellcheck disable=SC2086
+	dsec-img ls $how >/dev/full 2>"$T/.err"
+	is "$?" 74 "ls $how: a full disk behind standard output"
+done
 
 # --- in the middle -----------------------------------------------------------
 

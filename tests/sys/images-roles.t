@@ -1,0 +1,70 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# A store that a builder owns and a node only reads: what the node may do, and
+# how what it packs comes back.
+# shellcheck source=tests/tap.sh
+. "$(dirname "$0")/../tap.sh"
+need_root
+need_tools jq setpriv
+tree_new
+
+busybox=$(command -v busybox) || plan_skip_all "needs busybox"
+ldd "$busybox" >"$T/null" 2>&1 && plan_skip_all "needs a static busybox"
+mkdir -p "$T/root/bin" "$T/root/etc" "$T/shared" "$T/run" "$T/lib"
+cp "$busybox" "$T/root/bin/busybox"
+ln -s busybox "$T/root/bin/sh"
+echo 'root:x:0:0::/:/bin/sh' >"$T/root/etc/passwd"
+chown 4711:4711 "$T/shared" "$T/run" "$T/lib"
+echo "{\"store\":\"$T/shared\"}" >"$DSEC_CONFIG/images.json"
+chmod 755 "$DSEC_CONFIG"
+
+builder() {
+	run env DSEC_RUN="$T/run" DSEC_LIB="$T/lib" setpriv --reuid 4711 \
+		--regid 4711 --clear-groups "$BIN/dsec-img" "$@"
+}
+
+code() {
+	field "$out" 'select(.ok != null) | .error.code // "ok"'
+}
+
+builder import "dir:$T/root" --as root/base:1 --env PATH=/bin
+is "$status" 0 "the builder, no root, fills the store" || diag "$out$err"
+run dsec-img ls
+is "$(printf '%s\n' "$out" | jq -r 'select(.event).name')" root/base:1 \
+	"the node reads it"
+run dsec-img import "dir:$T/root" --as root/mine:1
+is "$status $(code)" "77 permission" "and may not write"
+leak_start
+run dsec-run --detach --name one --image root/base:1
+is "$status" 0 "it launches" || diag "$out$err"
+run dsec-exec one -- sh -c 'echo made >/made'
+is "$status" 0 "and works"
+run dsec-img pack one --as root/packed:1
+is "$status" 0 "what it packs" || diag "$out$err"
+inbox=$(field "$out" .inbox)
+like "$inbox" '^inbox:[^/]+/root\.packed\.1$' "goes to its inbox"
+is "$(find "$T/shared" -name '*.tar' -perm /022 | wc -l)" 0 \
+	"where others cannot change it"
+builder import "$inbox" --as root/packed:1
+is "$status $(field "$out" '.proposed + " " + .kind')" \
+	"0 root/packed:1 workspace" "the builder imports it" || diag "$out$err"
+run dsec-run --rm --image root/base:1 --layer root/packed:1 -- \
+	sh -c 'read -r x </made; echo "$x"'
+is "$out" made "and the node runs on it" || diag "$err"
+builder inspect root/packed:1
+is "$(field "$out" '.parents | length')" 1 "it knows what it was packed on"
+builder rm root/base:1
+is "$status $(code)" "1 image_in_use" "which is kept for it"
+run dsec-img rm root/packed:1
+is "$status $(code)" "77 permission" "the node removes nothing"
+dsec-pause --stop one >"$T/null"
+run dsec-img prune --grace 0
+is "$status $(field "$(printf '%s\n' "$out" | tail -n 1)" \
+	'"\(.read_only) \(.unmounted)"')" "0 true 2" \
+	"its prune unmounts, and removes nothing"
+is "$(tree_mounts | grep -c "^$DSEC_RUN/mnt/[0-9a-f]\{64\}$")" 0 \
+	"nothing is mounted"
+builder verify --all --data
+is "$status" 0 "the store is whole" || diag "$out"
+leak_check
+done_testing
