@@ -70,7 +70,19 @@ is "$status $(field "$out" '.unmounted | length')" "0 0" \
 run timeout 20 dsec-doctor --json --only dead
 json_is "$out" '[true,true]' "dsec-doctor sees them in use" \
 	'[.mounts[].used]'
+timeout 20 dsec-exec "$s" --cmd 'echo mine >/mine' >/dev/null
+run timeout 60 dsec-img pack "$s" --as root/child:1 --kind workspace
+is "$status" 0 "its changes become a layer" || diag "$out $err"
 timeout 20 dsec-pause --stop "$s" >/dev/null
+run timeout 20 dsec-img rm root/base:1
+is "$(field "$out" 'select(.ok == false).error.code')" image_in_use \
+	"what a layer was packed on is not removed"
+like "$out" 'root/child:1' "and the layer is named"
+run timeout 60 dsec-run --rm --image root/base:1 --layer root/tool:1 \
+	--layer root/child:1 -- cat /mine /h
+is "$(printf '%s' "$out" | tr '\n' ' ')" "mine two" \
+	"a sandbox on all three has the changes"
+run timeout 20 dsec-img unmount root/child:1
 run timeout 20 dsec-doctor --leaks
 is "$status" 0 "mounts that wait for the next sandbox are no leak"
 run timeout 20 dsec-doctor --json --only dead
