@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -500,6 +501,67 @@ static void check_prune_tmp(void)
 	is_int(system(cmd), 0, "all of it");
 }
 
+/* What a builder does that we cannot look at: its pid means nothing here. */
+static void far_builder(const struct digest *d, int ready, int end)
+{
+	auto_store struct store s = STORE_INIT;
+	char tmp[STORE_TMP_NAME], c = 0;
+	struct err e;
+	int fd = -1;
+
+	if (unshare(CLONE_NEWPID) < 0)
+		_exit(77);
+	if (fork() > 0) {
+		int st;
+
+		wait(&st);
+		_exit(WEXITSTATUS(st));
+	}
+	open_store(&s);
+	if (store_tmp(&s, &fd, tmp, &e) < 0 || store_hold(&s, fd, d, &e) < 0)
+		_exit(1);
+	if (write(ready, "", 1) != 1 || read(end, &c, 1) < 0)
+		_exit(1);
+	store_tmp_done(&s, &fd, tmp);
+	store_close(&s);
+	_exit(0);
+}
+
+static void check_far(void)
+{
+	auto_store struct store s = STORE_INIT;
+	int ready[2], end[2], st;
+	struct digest d;
+	pid_t pid;
+	char c;
+
+	if (geteuid() != 0) {
+		skip("a builder elsewhere", "needs root");
+		return;
+	}
+	open_store(&s);
+	d = put(&s, 400, 0, NULL);
+	if (pipe2(ready, O_CLOEXEC) < 0 || pipe2(end, O_CLOEXEC) < 0)
+		abort();
+	fflush(stdout);
+	pid = fork();
+	if (pid == 0) {
+		fd_close(end[1]);
+		far_builder(&d, ready[1], end[0]);
+	}
+	fd_close(ready[1]);
+	if (read(ready[0], &c, 1) == 1)
+		check_prune_keeps(&s, "a builder elsewhere", &d, NULL);
+	fd_close(end[1]);
+	waitpid(pid, &st, 0);
+	is_int(st, 0, "which ends");
+	fd_close(ready[0]);
+	fd_close(end[0]);
+	prune(&s, 0, NULL);
+	prune(&s, 0, NULL);
+	is_int(store_verify(&s, &d, false, NULL), -ENOENT, "then it goes");
+}
+
 /* Damage that makes it unknown what is needed. */
 static void check_prune_careful(void)
 {
@@ -662,6 +724,7 @@ int main(void)
 	check_prune_grace();
 	check_prune_killed();
 	check_prune_tmp();
+	check_far();
 	check_prune_careful();
 	check_verify();
 	check_hostile();
