@@ -168,7 +168,7 @@ int life_again(struct box *b, struct err *e)
 	b->idle_timer.arg = b->absolute_timer.arg = b->paused_timer.arg = b;
 	arm_absolute(b);
 	arm_idle(b);
-	if (b->state == BOX_PAUSED && b->ttl.paused)
+	if (b->state == BOX_PAUSED && b->ttl.paused && !b->held)
 		loop_timer_set(b->loop, &b->paused_timer,
 			       b->paused_at + b->ttl.paused);
 	return loop_add(b->loop, &b->init_src, b->init_fd, EPOLLIN, on_init, b,
@@ -276,6 +276,9 @@ int life_pause(struct ask *a, const json_t *req, struct err *e)
 		r = freeze(b, e);
 	if (r < 0)
 		return r;
+	if (b->held && b->ttl.paused)
+		loop_timer_set(b->loop, &b->paused_timer,
+			       clock_ms() + b->ttl.paused);
 	b->held = false; /* it outlasts those who hold it */
 	ask_answer(a, state_record(b));
 	return 1;
@@ -292,6 +295,8 @@ int life_hold(struct ask *a, const json_t *req, struct err *e)
 	if (b->state == BOX_RUNNING) {
 		r = freeze(b, e);
 		b->held = r == 0;
+		/* Whoever holds it is there, and lets go. */
+		loop_timer_set(b->loop, &b->paused_timer, 0);
 	}
 	if (r < 0)
 		return r;

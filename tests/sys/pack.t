@@ -148,6 +148,13 @@ is "$(field "$(cat "$T/undisturbed")" .ok)" true "and only then"
 # --- hold --------------------------------------------------------------------
 
 mkfifo "$T/in"
+run dsec-run --name ttl --memory 64 --ttl-paused 1s
+strace -o "$T/trace" -e trace=flistxattr \
+	-e inject=flistxattr:delay_enter=2000000:when=1 \
+	"$BIN/dsec-img" pack ttl --as root/ttl:1 </dev/null >"$T/ttl" 2>&1
+is "$(field "$(cat "$T/ttl")" .ok),$(state ttl)" true,running \
+	"the time it may be paused is not counted"
+dsec-pause --stop --grace 0 ttl </dev/null >/dev/null
 sock=$DSEC_RUN/sb/$id/ctl.sock
 socat -t 60 - "UNIX-CONNECT:$sock" <"$T/in" >"$T/hold" &
 pid=$!
