@@ -14,7 +14,7 @@ b=bbbbbbbbbbbbbbbbbbbb
 # --- what this machine can do
 rmdir "$DSEC_LIB"
 run dsec-doctor --json
-json_is "$out" '["features","findings","ok","values"]' "the keys of the record" \
+json_is "$out" '["features","findings","mounts","ok","values"]' "the keys of the record" \
 	'del(.error)|keys'
 is "$(field "$out" '.features.clone3')" true "clone3 is needed to be here"
 like "$(field "$out" '.features.cgroup')" '^(v2|hybrid|v1)$' "the kind of cgroups"
