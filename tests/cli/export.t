@@ -97,17 +97,17 @@ touch -d '2020-01-01 UTC' "$T/in" "$T/in/a" "$T/in/a/sparse"
 run dsec-img import "dir:$T/in" --as root/in:2
 run dsec-img diff root/in:1 root/in:2
 is "$(printf '%s\n' "$out" | jq -r 'select(.event) | .path + " " + .change + " " +
-	((.what // []) - ["mtime"] | join(","))')" " changed 
-a changed 
-a/b removed 
-a/b/second removed 
+	((.what // []) - ["mtime"] | join(",")) | rtrimstr(" ")')" " changed
+a changed
+a/b removed
+a/b/second removed
 a/fifo changed mode
 a/file changed links
 a/out changed target
 a/sparse changed content
 home changed type
-home/user removed 
-home/user/file removed " "each difference is told"
+home/user removed
+home/user/file removed" "each difference is told"
 like "$out" '"added":0,"removed":4,"changed":7' "and counted"
 
 # --- what does not work ------------------------------------------------------
