@@ -383,7 +383,7 @@ static int visit(struct visit *v, struct walk *w, struct err *e)
 		else
 			r = put_item(v, &it, e);
 		if (r < 0)
-			return r == -ECANCELED
+			return r == -ECANCELED || r == -ETIMEDOUT
 				       ? r
 				       : err_wrap(e, r, "'%s'",
 						  import_name(it.path, name));

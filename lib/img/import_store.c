@@ -363,7 +363,7 @@ static int merge_layers(struct importing *m, struct oci_files *f,
 
 		r = import_layer(m, f, &img->layers[i], i, &l, &upper, e);
 		if (r < 0)
-			return r == -ECANCELED
+			return r == -ECANCELED || r == -ETIMEDOUT
 				       ? r
 				       : err_wrap(e, r, "layer %zu", i + 1);
 		*ret_bytes += l.new_bytes;

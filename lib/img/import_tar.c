@@ -45,7 +45,7 @@ static int told(const struct taking *k, int r, struct err *e)
 {
 	char name[IMPORT_NAME_SIZE];
 
-	if (r != -ECANCELED && k->any)
+	if (r != -ECANCELED && r != -ETIMEDOUT && k->any)
 		err_wrap(e, r, "entry '%s' at offset %llu",
 			 import_name(k->name.data, name),
 			 (unsigned long long)k->offset);

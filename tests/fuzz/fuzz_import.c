@@ -35,11 +35,16 @@ static int file_of(const uint8_t *data, size_t size)
 	return fd;
 }
 
-static int directory(char *name)
+/* In memory where there is such a place: a blob is synced. */
+static int directory(char *name, size_t size)
 {
 	int fd;
 
-	assert(mkdtemp(name));
+	snprintf(name, size, "/dev/shm/dsec-fuzz.XXXXXX");
+	if (!mkdtemp(name)) {
+		snprintf(name, size, "/tmp/dsec-fuzz.XXXXXX");
+		assert(mkdtemp(name));
+	}
 	fd = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	assert(fd >= 0);
 	return fd;
@@ -86,7 +91,7 @@ static void import(int fd, int dirfd, unsigned flags)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	auto_free uint8_t *copy = malloc(size + 1);
-	char name[] = "/tmp/dsec-fuzz.XXXXXX";
+	char name[32];
 	auto_close int fd = -1;
 	auto_close int dirfd = -1;
 
@@ -95,7 +100,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memcpy(copy, data, size);
 	mend_checksums(copy, size);
 	fd = file_of(copy, size);
-	dirfd = directory(name);
+	dirfd = directory(name, sizeof(name));
 	import(fd, dirfd, size % 512 == 1 ? IMPORT_OCI : 0);
 	assert(fd_remove_tree(AT_FDCWD, name, NULL) == 0);
 	return 0;

@@ -67,6 +67,12 @@ is "$(jq '.new_bytes' "$T/out" | sort -u)" 0 "and nothing is stored again"
 is "$(find "$store/blob" "$store/meta" "$store/manifest" -type f | sort)" \
 	"$(cat "$T/before")" "no file is new"
 
+"$tools/archives" | timeout 120 dsec-img import tar:/dev/stdin \
+	--store "$store" >"$T/out" 2>&1
+json_is "$(cat "$T/out")" '[8589934597,2]' \
+	"field report 39: 8 GiB in base 256, holes in the image" \
+	'[.bytes, .entries]'
+
 # --- those that it does not ------------------------------------------------------
 
 printf '%s\n' "$T"/a/bad/* | sed 's,.*/,,' >"$T/names"
