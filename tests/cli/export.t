@@ -110,6 +110,47 @@ home/user removed
 home/user/file removed" "each difference is told"
 like "$out" '"added":0,"removed":4,"changed":7' "and counted"
 
+# --- what a grader would not want --------------------------------------------
+
+(
+	mkdir -p "$T/bad/tests" "$T/bad/.git/objects/ab" "$T/bad/.git/logs" \
+		"$T/bad/usr/share" "$T/bad/open" "$T/bad/root"
+	cd "$T/bad" || exit 1
+	echo 1 >tests/solution_1.py
+	echo 1 >usr/share/solution.txt
+	echo 1 >main.c.orig
+	echo ref: refs/heads/main >.git/HEAD
+	echo x >.git/objects/ab/cdef
+	echo x >.git/logs/HEAD
+	echo x >root/.bash_history
+	printf 'token = ghp_%s\n' abcdefghijklmnopqrstuvwxyz0123456789 >config
+	printf '\000ghp_%s\n' abcdefghijklmnopqrstuvwxyz0123456789 >binary
+	echo 1 >setid
+	chmod 6755 setid
+	chmod 777 open
+	mknod dev c 1 3
+)
+run dsec-img import "dir:$T/bad" --as root/bad:1 --kind workspace --at /work
+run dsec-img lint root/bad:1
+is "$status" 0 "lint tells"
+is "$(field "$out" 'select(.event) | .rule + " " + .path')" \
+	"git-history work/.git
+git work/.git/logs
+secret work/config
+device work/dev
+answer work/main.c.orig
+world-writable work/open
+history work/root/.bash_history
+setuid work/setid
+setgid work/setid
+answer work/tests/solution_1.py
+answer work/usr/share/solution.txt" "what it finds"
+run dsec-img lint root/bad:1 --strict
+is "$status,$(field "$out" 'select(.ok) | .findings')" 1,11 \
+	"and says no with --strict"
+run dsec-img lint root/work:1 --strict
+is "$status" 0 "but not without a finding"
+
 # --- what does not work ------------------------------------------------------
 
 run dsec-img export root/in:1 "$T/x.tar"
