@@ -27,6 +27,9 @@ struct usage {
 	struct tags tags;
 	struct parts parts;
 	struct dset images; /* by index: sorted, each once */
+	struct sums {
+		uint64_t stored, own;
+	} * sums; /* owned; of each image */
 	unsigned count;
 };
 
@@ -114,6 +117,21 @@ static int add_image(struct usage *u, size_t image, struct err *e)
 	return r;
 }
 
+static int add_up(struct usage *u, struct err *e)
+{
+	count_users(&u->parts);
+	u->sums = calloc(u->images.n + 1, sizeof(*u->sums));
+	if (!u->sums)
+		return err_sys(e, ENOMEM, "list of images");
+	for (size_t i = 0; i < u->parts.n; i++) {
+		const struct part *p = &u->parts.at[i];
+
+		u->sums[p->image].stored += p->bytes;
+		u->sums[p->image].own += p->users == 1 ? p->bytes : 0;
+	}
+	return 0;
+}
+
 static int load(struct usage *u, struct err *e)
 {
 	size_t n = 0;
@@ -134,49 +152,50 @@ static int load(struct usage *u, struct err *e)
 		if (r == 0)
 			r = add_image(u, i, e);
 	}
-	count_users(&u->parts);
-	return r;
+	return r < 0 ? r : add_up(u, e);
 }
 
 /* --- answers ------------------------------------------------------------- */
 
-static size_t image_index(const struct usage *u, const struct digest *d)
+static int by_digest(const void *a, const void *b)
 {
-	for (size_t i = 0; i < u->images.n; i++)
-		if (digest_eq(&u->images.d[i], d))
-			return i;
-	return SIZE_MAX;
+	return memcmp(a, b, sizeof(struct digest));
+}
+
+static const struct sums *sums_of(const struct usage *u, const struct digest *d)
+{
+	const struct digest *at = u->images.n
+					  ? bsearch(d, u->images.d, u->images.n,
+						    sizeof(*d), by_digest)
+					  : NULL;
+
+	return at ? &u->sums[at - u->images.d] : NULL;
 }
 
 static int tell(struct usage *u, const struct tag *t, struct err *e)
 {
-	size_t image = image_index(u, &t->digest);
+	const struct sums *sums = sums_of(u, &t->digest);
 	auto_item struct item it = {0};
 	struct item_size size = {0};
-	uint64_t stored = 0, own = 0;
 	int r;
 
+	if (!sums)
+		return err_set(e, -ENOENT, "image_unknown",
+			       "'%s' is the digest of no image that has a name",
+			       t->name);
 	r = item_load(u->s, &t->digest, &it, e);
 	if (r == 0)
 		r = item_size(u->s, &it, &size, e);
 	if (r < 0)
 		return err_wrap(e, r, "'%s'", t->name);
-	for (size_t i = 0; i < u->parts.n; i++) {
-		const struct part *p = &u->parts.at[i];
-
-		if (p->image != image)
-			continue;
-		stored += p->bytes;
-		own += p->users == 1 ? p->bytes : 0;
-	}
 	u->count++;
 	return img_event(u->c, "image",
 			 json_pack("{s:s, s:o, s:I, s:I, s:I, s:I}", "name",
 				   t->name, "digest", json_digest(&t->digest),
 				   "bytes", (json_int_t)size.bytes, "stored",
-				   (json_int_t)stored, "shared",
-				   (json_int_t)(stored - own), "own",
-				   (json_int_t)own),
+				   (json_int_t)sums->stored, "shared",
+				   (json_int_t)(sums->stored - sums->own),
+				   "own", (json_int_t)sums->own),
 			 e);
 }
 
@@ -191,10 +210,7 @@ static int tell_name(struct usage *u, const char *name, struct err *e)
 	if (r < 0)
 		return r;
 	img_name_str(&n, text);
-	if (image_index(u, &t.digest) != SIZE_MAX)
-		return tell(u, &t, e);
-	return err_set(e, -ENOENT, "image_unknown",
-		       "'%s' is the digest of no image that has a name", name);
+	return tell(u, &t, e);
 }
 
 static bool is_used(const struct usage *u, const char *name)
@@ -286,6 +302,7 @@ int op_du(struct img_ctx *c, const json_t *req, json_t *answer, struct err *e)
 	if (r == 0)
 		r = tell_store(&u, answer, e);
 	free(u.parts.at);
+	free(u.sums);
 	tags_done(&u.tags);
 	dset_done(&u.images);
 	return r;
