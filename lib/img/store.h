@@ -131,7 +131,7 @@ void store_tmp_done(const struct store *s, int *fd, const char *name);
  * store_hold(s, tmpfd, digest, e): a lease without a file to sync: keep
  * ${digest} (a manifest with all it names, or a blob) from a prune as long as
  * ${tmpfd} is there.  It is held from the return on: look whether it is there
- * after that, not before.
+ * after that, not before.  The same goes for store_lease().
  */
 int store_hold(const struct store *s, int tmpfd, const struct digest *digest,
 	       struct err *e);

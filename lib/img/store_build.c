@@ -26,7 +26,7 @@ int store_put_blob(const struct store *s, int tmpfd, const struct fsdevice *dev,
 		return err_sys(e, errno, "publish a blob");
 	if (st.st_size != (off_t)dev->blocks * FS_BLOCK)
 		return err_sys(e, EIO, "publish a blob of another length");
-	r = store_hold(s, tmpfd, &dev->root, e);
+	r = store_hold_only(tmpfd, &dev->root, e);
 	if (r == 0)
 		r = store_publish(s, tmpfd, "data", STORE_DATA, &dev->root, e);
 	if (r == 0)
@@ -51,7 +51,7 @@ static int put_manifest(const struct store *s, int tmpfd, const json_t *obj,
 		return err_sys(e, ENOMEM, "manifest");
 	r = store_file(tmpfd, "manifest", text, len, e);
 	if (r == 0)
-		r = store_hold(s, tmpfd, &d, e);
+		r = store_hold_only(tmpfd, &d, e);
 	if (r == 0)
 		r = store_publish(s, tmpfd, "manifest", STORE_MANIFEST, &d, e);
 	if (r == 0)
@@ -63,7 +63,7 @@ static int put_manifest(const struct store *s, int tmpfd, const json_t *obj,
 static int need(const struct store *s, int tmpfd, enum store_kind kind,
 		const struct digest *d, struct err *e)
 {
-	int r = store_hold(s, tmpfd, d, e);
+	int r = store_hold_only(tmpfd, d, e);
 
 	return r < 0 ? r : store_want(s, kind, d, e);
 }
@@ -150,7 +150,7 @@ static int put_meta(const struct store *s, int tmpfd, struct fstree *tree,
 	l->meta_bytes = meta.len;
 	r = store_file(tmpfd, "meta", meta.data, meta.len, e);
 	if (r == 0)
-		r = store_hold(s, tmpfd, &l->meta, e);
+		r = store_hold_only(tmpfd, &l->meta, e);
 	if (r == 0)
 		r = store_publish(s, tmpfd, "meta", STORE_META, &l->meta, e);
 	return r;

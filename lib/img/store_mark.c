@@ -74,6 +74,7 @@ int set_add(struct digest_set *set, const struct digest *d, struct err *e)
 struct mark {
 	const struct store *s;
 	struct digest_set *set;
+	bool lenient; /* with manifests that cannot be read */
 };
 
 static int mark_lease(void *arg, const char *holder,
@@ -137,7 +138,7 @@ static int mark_layer(struct digest_set *set, const struct layer *l,
 }
 
 /* ${d} is of anything: of a manifest if there is one. */
-static int mark_below(struct mark *m, const struct digest *d, struct err *e)
+static int mark_named(struct mark *m, const struct digest *d, struct err *e)
 {
 	auto_layer struct layer l = {.kind = LAYER_BASE};
 	auto_env struct env v = {.nlayers = 0};
@@ -191,9 +192,19 @@ static int mark_from(struct mark *m, size_t first, struct err *e)
 	for (size_t i = first; r == 0 && i < m->set->n; i++) {
 		struct digest d = m->set->v[i]; /* it may move */
 
-		r = mark_below(m, &d, e);
+		r = mark_named(m, &d, e);
+		if (r == -EBADMSG && m->lenient)
+			r = 0;
 	}
 	return r;
+}
+
+int store_mark_below(const struct store *s, struct digest_set *set,
+		     size_t first, struct err *e)
+{
+	struct mark m = {.s = s, .set = set, .lenient = true};
+
+	return mark_from(&m, first, e);
 }
 
 int store_mark(const struct store *s, const struct prune_opt *opt,

@@ -75,10 +75,21 @@ int store_replace(const struct store *s, const char *rel, const json_t *obj,
 int store_publish(const struct store *s, int tmpfd, const char *name,
 		  enum store_kind kind, const struct digest *d, struct err *e);
 
-/* store_want(s, kind, d, e): it is there, or is put back from tmp/prune.
- * -ENOENT, "image_unknown". */
+/*
+ * store_want(s, kind, d, e): it is in its place, or is put back there from
+ * tmp/prune; a manifest only after all it names, and not without.  -ENOENT,
+ * "image_unknown".  To rely on it, hold it first.
+ */
 int store_want(const struct store *s, enum store_kind kind,
 	       const struct digest *d, struct err *e);
+
+/* store_hold_only(tmpfd, d, e): store_hold() for what is looked for, or made,
+ * right after. */
+int store_hold_only(int tmpfd, const struct digest *d, struct err *e);
+
+/* store_rescue(s, d): put back what a prune has in hand of ${d}, be it of a
+ * manifest, metadata or a blob, as far as it is there. */
+void store_rescue(const struct store *s, const struct digest *d);
 
 /* store_put_back(s, kind, d): from tmp/prune.  0 or -errno. */
 int store_put_back(const struct store *s, enum store_kind kind,
@@ -116,7 +127,13 @@ void set_done(struct digest_set *set);
 bool set_has(const struct digest_set *set, const struct digest *d);
 int set_add(struct digest_set *set, const struct digest *d, struct err *e);
 
-/* store_mark(s, opt, set, e): all that must stay. */
+/*
+ * store_mark(s, opt, set, e): all that must stay.  store_mark_below(s, set,
+ * first, e): also what the members from ${first} on name; a manifest that
+ * cannot be read names nothing here.
+ */
+int store_mark_below(const struct store *s, struct digest_set *set,
+		     size_t first, struct err *e);
 int store_mark(const struct store *s, const struct prune_opt *opt,
 	       struct digest_set *set, struct err *e);
 

@@ -7,6 +7,10 @@
  * whoever found it there before the move held it before, is seen, and it is put
  * back; whoever looks after the move does not find it, and makes it, or puts it
  * back.  So nothing that anybody relies on is unlinked.
+ *
+ * A manifest in its place has all it names: that is there when it comes, does
+ * not go before it, and is put back if the manifest is found in its place
+ * after the move.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -38,6 +42,7 @@ struct prune {
 	const struct prune_opt *opt;
 	struct prune_result *ret;
 	struct digest_set marks;
+	struct digest_set kept; /* by manifests that are candidates still */
 	struct object *v;
 	size_t n, cap;
 	enum store_kind kind; /* being listed */
@@ -49,6 +54,7 @@ struct prune {
 static void prune_done(struct prune *p)
 {
 	set_done(&p->marks);
+	set_done(&p->kept);
 	free(p->v);
 	json_decref(p->before);
 	if (p->fd >= 0)
@@ -258,7 +264,7 @@ static int add_object(void *arg, const struct digest *d, struct err *e)
 		    AT_SYMLINK_NOFOLLOW) == 0)
 		o.bytes = (uint64_t)st.st_size;
 	o.first_ms = first_seen(p, d);
-	o.doomed = o.first_ms >= 0 &&
+	o.doomed = o.first_ms >= 0 && !set_has(&p->kept, d) &&
 		   p->now_ms - o.first_ms >= (int64_t)p->opt->grace_s * 1000;
 	if (o.first_ms < 0)
 		o.first_ms = p->now_ms;
@@ -275,6 +281,17 @@ static int add_object(void *arg, const struct digest *d, struct err *e)
 	return 0;
 }
 
+/* A manifest that stays, if only for another time, needs what it names. */
+static int keep_named(struct prune *p, struct err *e)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < p->n; i++)
+		if (!p->v[i].doomed)
+			r = set_add(&p->kept, &p->v[i].digest, e);
+	return r < 0 ? r : store_mark_below(p->s, &p->kept, 0, e);
+}
+
 /* In the order they go: what names others first. */
 static int list_objects(struct prune *p, struct err *e)
 {
@@ -285,6 +302,8 @@ static int list_objects(struct prune *p, struct err *e)
 	for (size_t i = 0; r == 0 && i < array_len(order); i++) {
 		p->kind = order[i];
 		r = store_objects(p->s, p->kind, add_object, p, e);
+		if (r == 0 && p->kind == STORE_MANIFEST)
+			r = keep_named(p, e);
 	}
 	for (size_t i = 0; i < p->n; i++)
 		p->ret->candidates += !p->v[i].doomed;
@@ -359,6 +378,25 @@ static int move_away(struct prune *p, struct err *e)
 	return 0;
 }
 
+static int mark_present(void *arg, const struct digest *d, struct err *e)
+{
+	return set_add(arg, d, e);
+}
+
+/* Also by every manifest that is in its place, whoever put it there. */
+static int mark_again(struct prune *p, struct err *e)
+{
+	size_t n;
+	int r;
+
+	set_done(&p->marks);
+	r = store_mark(p->s, p->opt, &p->marks, e);
+	n = p->marks.n;
+	if (r == 0)
+		r = store_manifests(p->s, mark_present, &p->marks, e);
+	return r < 0 ? r : store_mark_below(p->s, &p->marks, n, e);
+}
+
 /* What was needed after all.  Backwards: what names others last. */
 static int rescue(struct prune *p, struct err *e)
 {
@@ -430,9 +468,8 @@ static int sweep(struct prune *p, struct err *e)
 	if (!any_doomed(p) || (listed < 0 && !full(listed)))
 		return listed;
 	r = move_away(p, e);
-	set_done(&p->marks);
 	if (r == 0)
-		r = store_mark(p->s, p->opt, &p->marks, e);
+		r = mark_again(p, e);
 	beat(p);
 	if (r == 0)
 		r = rescue(p, e);

@@ -195,18 +195,26 @@ void store_tmp_done(const struct store *s, int *fd, const char *name)
 		fd_remove_tree(tmp, name, NULL);
 }
 
-int store_hold(const struct store *s, int tmpfd, const struct digest *digest,
-	       struct err *e)
+int store_hold_only(int tmpfd, const struct digest *d, struct err *e)
 {
 	char hex[DIGEST_HEX + 1], name[DIGEST_HEX + 8];
 	int fd;
 
-	(void)s;
-	snprintf(name, sizeof(name), "use.%s", digest_hex(digest, hex));
+	snprintf(name, sizeof(name), "use.%s", digest_hex(d, hex));
 	fd = openat(tmpfd, name, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW,
 		    0644);
 	if (fd < 0)
 		return err_sys(e, errno, "hold sha256:%s", hex);
 	fd_close(fd);
 	return 0;
+}
+
+int store_hold(const struct store *s, int tmpfd, const struct digest *digest,
+	       struct err *e)
+{
+	int r = store_hold_only(tmpfd, digest, e);
+
+	if (r == 0)
+		store_rescue(s, digest);
+	return r;
 }

@@ -320,28 +320,89 @@ int store_put_back(const struct store *s, enum store_kind kind,
 	return store_sync_dir(dir, NULL);
 }
 
+static bool in_place(const struct store *s, enum store_kind kind,
+		     const struct digest *d)
+{
+	char rel[STORE_REL_MAX];
+	int fd = store_at(s, store_rel(kind, d, rel), O_PATH);
+
+	if (fd >= 0)
+		fd_close(fd);
+	return fd >= 0;
+}
+
+/* It may just have been put back by another. */
+static bool fetch(const struct store *s, enum store_kind kind,
+		  const struct digest *d)
+{
+	return in_place(s, kind, d) || store_put_back(s, kind, d) == 0 ||
+	       in_place(s, kind, d);
+}
+
+static bool fetch_parts(const struct store *s, const struct layer *l)
+{
+	bool all = fetch(s, STORE_META, &l->meta);
+
+	for (size_t i = 0; i < l->ndevices; i++)
+		all = fetch(s, STORE_DATA, &l->devices[i].root) &&
+		      fetch(s, STORE_IDX, &l->devices[i].root) && all;
+	return all;
+}
+
+static bool fetch_layer(const struct store *s, const struct digest *d)
+{
+	auto_layer struct layer l = {.kind = LAYER_BASE};
+
+	return in_place(s, STORE_MANIFEST, d) ||
+	       (store_layer(s, d, &l, NULL) == 0 && fetch_parts(s, &l) &&
+		fetch(s, STORE_MANIFEST, d));
+}
+
+/*
+ * A prune that has looked for the last time removes what it moved, manifests
+ * first.  So what a manifest names comes back before it; where that is gone
+ * already, so is the manifest, or it had better be.  One that is in its place
+ * has all it names in theirs, or gets it back: see store_prune.c.
+ */
+static bool fetch_manifest(const struct store *s, const struct digest *d)
+{
+	auto_env struct env v = {.nlayers = 0};
+	auto_json json_t *obj = NULL;
+
+	if (in_place(s, STORE_MANIFEST, d))
+		return true;
+	if (store_manifest(s, d, &obj, NULL) < 0)
+		return in_place(s, STORE_MANIFEST, d);
+	if (!manifest_is_env(obj))
+		return fetch_layer(s, d);
+	if (env_parse(obj, &v, NULL) < 0)
+		return false;
+	for (size_t i = 0; i < v.nlayers; i++)
+		if (!fetch_layer(s, &v.layers[i]))
+			return false;
+	return fetch(s, STORE_MANIFEST, d);
+}
+
 int store_want(const struct store *s, enum store_kind kind,
 	       const struct digest *d, struct err *e)
 {
-	char rel[STORE_REL_MAX], hex[DIGEST_HEX + 1];
-	int fd;
+	char hex[DIGEST_HEX + 1];
 
-	store_rel(kind, d, rel);
-	for (int i = 0; i < 3; i++) {
-		fd = store_at(s, rel, O_PATH);
-		if (fd >= 0) {
-			fd_close(fd);
-			return 0;
-		}
-		if (fd != -ENOENT)
-			return err_sys(e, -fd, "'%s'", rel);
-		if (store_put_back(s, kind, d) == 0)
-			return 0;
-	}
+	if (kind == STORE_MANIFEST ? fetch_manifest(s, d) : fetch(s, kind, d))
+		return 0;
 	return err_set(e, -ENOENT, "image_unknown",
 		       "the store has no %s sha256:%s",
 		       kind == STORE_MANIFEST ? "image" : "part",
 		       digest_hex(d, hex));
+}
+
+void store_rescue(const struct store *s, const struct digest *d)
+{
+	if (fetch_manifest(s, d))
+		return;
+	(void)store_put_back(s, STORE_META, d);
+	(void)store_put_back(s, STORE_DATA, d);
+	(void)store_put_back(s, STORE_IDX, d);
 }
 
 /* --- tags ---------------------------------------------------------------- */
@@ -355,7 +416,7 @@ static int write_tag(const struct store *s, int tmpfd,
 	int r;
 
 	/* Held before we look: a prune that took it by then puts it back. */
-	r = store_hold(s, tmpfd, digest, e);
+	r = store_hold_only(tmpfd, digest, e);
 	if (r == 0)
 		r = store_want(s, STORE_MANIFEST, digest, e);
 	if (r == 0)
@@ -464,7 +525,11 @@ int store_lease(const struct store *s, const char *holder,
 	if (r == 0)
 		r = json_pack_or(&obj, e, "{s:i,s:I,s:s}", "v", 1, "until_ms",
 				 (json_int_t)until, "why", why);
-	return r < 0 ? r : store_replace(s, rel, obj, e);
+	if (r == 0)
+		r = store_replace(s, rel, obj, e);
+	if (r == 0)
+		store_rescue(s, digest);
+	return r;
 }
 
 int store_lease_drop(const struct store *s, const char *holder,

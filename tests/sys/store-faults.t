@@ -169,7 +169,9 @@ run "$tool" prune "$S"
 is "$status" 0 "a block is enough for it"
 dd if=/dev/zero of="$D/rest2" bs=4k 2>/dev/null
 run "$tool" prune "$S"
-is "$status $out" "0 $n" "then all goes, even if that is gone as well"
+# the blob of the one that failed may have come so far
+is "$status $([ "$out" -ge "$n" ] && echo all)" "0 all" \
+	"then all goes, even if that is gone as well"
 rm "$D/rest" "$D/rest2"
 run "$tool" put "$S" root/full:1 3
 is "$status" 0 "there is room again"

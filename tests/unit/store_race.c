@@ -30,6 +30,7 @@ struct job {
 	unsigned seeds[FILES];
 	size_t len;
 	const struct img_name *dict; /* or NULL */
+	bool reuse;
 };
 
 static int add_file(struct fstree *t, struct blob *b, const char *at,
@@ -95,6 +96,42 @@ static int put_in(const struct job *j, int tmpfd, struct blob_dict *dict,
 	return r < 0 ? r : store_tag(j->s, &j->name, ret, e);
 }
 
+/* What the same content became before, if that is there: 1, else 0. */
+static int reuse(const struct job *j, int tmpfd, const struct digest *key,
+		 struct digest *ret, struct err *e)
+{
+	auto_layer struct layer l = {.kind = LAYER_BASE};
+	int r;
+
+	r = store_source_get(j->s, key, ret, e);
+	if (r <= 0)
+		return r;
+	r = store_hold(j->s, tmpfd, ret, e);
+	if (r == 0)
+		r = store_layer(j->s, ret, &l, e);
+	if (r == -ENOENT) /* it went before it was held */
+		return 0;
+	if (r == 0)
+		r = store_tag(j->s, &j->name, ret, e);
+	return r < 0 ? r : 1;
+}
+
+static int put_or_reuse(const struct job *j, int tmpfd, struct blob_dict *dict,
+			struct digest *ret, struct err *e)
+{
+	struct digest key = {.b = {0}};
+	int r = 0;
+
+	for (size_t i = 0; i < FILES; i++)
+		key.b[i] = (uint8_t)j->seeds[i];
+	if (j->reuse)
+		r = reuse(j, tmpfd, &key, ret, e);
+	if (r != 0)
+		return r;
+	r = put_in(j, tmpfd, dict, ret, e);
+	return r < 0 ? r : store_source_put(j->s, &key, ret, e);
+}
+
 static int put(const struct job *j, struct digest *ret, struct err *e)
 {
 	struct blob_dict *dict = blob_dict_new();
@@ -103,7 +140,7 @@ static int put(const struct job *j, struct digest *ret, struct err *e)
 
 	r = store_tmp(j->s, &fd, tmp, e);
 	if (r == 0)
-		r = put_in(j, fd, dict, ret, e);
+		r = put_or_reuse(j, fd, dict, ret, e);
 	store_tmp_done(j->s, &fd, tmp);
 	blob_dict_free(dict);
 	return r;
@@ -140,7 +177,7 @@ static int verify_manifest(void *arg, const struct digest *digest,
 
 #define RUN_MS	4000
 #define NAMES	4 /* tags of a builder */
-#define CONTENT 6 /* different files there are */
+#define CONTENT 4 /* different files there are */
 
 static unsigned next(unsigned *x)
 {
@@ -169,7 +206,8 @@ static void build(struct store *s, unsigned me, unsigned *x)
 	struct job j = {.s = s,
 			.name = race_name(me, next(x) % NAMES),
 			.len = 5000,
-			.dict = next(x) % 2 ? &other : NULL};
+			.dict = next(x) % 2 ? &other : NULL,
+			.reuse = next(x) % 2};
 	struct digest d;
 	struct err e;
 
