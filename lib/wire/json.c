@@ -225,6 +225,11 @@ int json_write_file(int dirfd, const char *path, const json_t *obj,
 	if (!text)
 		return err_sys(e, ENOMEM, "write '%s'", path);
 	len = strlen(text);
+	/* What could not be read again. */
+	if (len >= JSON_LINE_MAX)
+		return err_set(e, -EMSGSIZE, "too_large",
+			       "'%s' would be over %d bytes", path,
+			       JSON_LINE_MAX);
 	text[len] = '\n'; /* in place of the NUL: a line, like all records */
 	return fd_replace(dirfd, path, text, len + 1, flags, e);
 }

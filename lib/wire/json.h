@@ -63,7 +63,8 @@ int json_get_bytes(const json_t *obj, const char *key, char **ret_data,
 
 /*
  * json_read_file(dirfd, path, ret_obj, e), json_write_file(...): one of our own
- * state files; flags are those of fd_replace().
+ * state files; flags are those of fd_replace().  One over JSON_LINE_MAX is
+ * neither read nor written: "too_large".
  */
 int json_read_file(int dirfd, const char *path, json_t **ret_obj,
 		   struct err *e);
