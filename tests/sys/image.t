@@ -313,6 +313,24 @@ run timeout 60 dsec-run --rm --image root/base:1 --layer root/l:1 \
 	--layer root/l:2 --layer root/l:1 -- cat /n
 is "$out" 1 "a layer named twice counts where it is last"
 
+# A configuration that is as large as may be, and a request that is.
+head -c 110000 /dev/zero | tr '\0' x >"$T/x"
+set --
+for i in 1 2 3 4 5 6 7 8; do
+	set -- "$@" --env "V$i=$(cat "$T/x")"
+done
+import "dir:$T/top" root/large:1 "$@"
+i=0
+printf '{"image":"root/large:1","command":"true","env":{' >"$T/large"
+while [ $i -lt 8 ]; do
+	printf '"W%d":"%s",' $i "$(cat "$T/x")" >>"$T/large"
+	i=$((i + 1))
+done
+echo '"X":"1"}}' >>"$T/large"
+timeout 60 dsec-run <"$T/large" >"$T/.o" 2>"$T/.e"
+is "$(field "$(cat "$T/.o")" .error.code)" too_large \
+	"what would not fit into the sandbox's spec is refused"
+
 # field report 44: links where mounts go.
 mkdir "$T/outside"
 echo keep >"$T/outside/resolv.conf"
