@@ -23,6 +23,17 @@ builder() {
 		--regid 4711 --clear-groups "$BIN/dsec-img" "$@"
 }
 
+# shellcheck disable=SC2317 # by wait_for
+no_sandbox() {
+	[ -z "$(ls "$DSEC_RUN/sb")" ]
+}
+
+# A stop is answered before all is taken away; the claim is the last to go.
+stop() { # SANDBOX
+	dsec-pause --stop "$1" >"$T/null"
+	wait_for 20 no_sandbox
+}
+
 code() {
 	field "$out" 'select(.ok != null) | .error.code // "ok"'
 }
@@ -57,7 +68,7 @@ builder rm root/base:1
 is "$status $(code)" "1 image_in_use" "which is kept for it"
 run dsec-img rm root/packed:1
 is "$status $(code)" "77 permission" "the node removes nothing"
-dsec-pause --stop one >"$T/null"
+stop one
 run dsec-img prune --grace 0
 is "$status $(field "$(printf '%s\n' "$out" | tail -n 1)" \
 	'"\(.read_only) \(.unmounted)"')" "0 true 2" \

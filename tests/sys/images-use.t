@@ -18,6 +18,17 @@ done
 echo 'root:x:0:0::/:/bin/sh' >"$T/root/etc/passwd"
 echo hello >"$T/work/file"
 
+# shellcheck disable=SC2317 # by wait_for
+no_sandbox() {
+	[ -z "$(ls "$DSEC_RUN/sb")" ]
+}
+
+# A stop is answered before all is taken away; the claim is the last to go.
+stop() { # SANDBOX
+	dsec-pause --stop "$1" >"$T/null"
+	wait_for 20 no_sandbox
+}
+
 code() {
 	field "$out" 'select(.ok != null) | .error.code // "ok"'
 }
@@ -78,7 +89,7 @@ cp -a "$T/tag/." "$DSEC_LIB/img/store/tag"
 
 run dsec-img pack one --as root/child:1 --kind workspace
 is "$status" 0 "its changes are packed" || diag "$out"
-dsec-pause --stop one >"$T/null"
+stop one
 run dsec-img rm root/work:1
 is "$status $(code)" "1 image_in_use" "a layer packed on it uses it"
 is "$(users)" "layer root/child:1," "and its name is told"
