@@ -138,9 +138,21 @@ static size_t xattr_bytes(const struct fsnode *n)
 	return sum;
 }
 
+int import_text(struct import *x, size_t len, struct err *e)
+{
+	x->text += len;
+	if (x->text <= IMPORT_TEXT_MAX)
+		return 0;
+	return err_set(e, -EFBIG, "too_large",
+		       "attributes and targets of links over %u MiB together",
+		       IMPORT_TEXT_MAX >> 20);
+}
+
 int import_xattr(struct import *x, struct fsnode *n, const char *name,
 		 const void *value, size_t len, struct err *e)
 {
+	int r;
+
 	if (!known_xattr(name) || strlen(name) > FS_NAME_MAX ||
 	    !strncmp(name, OVERLAY, strlen(OVERLAY))) {
 		x->dropped.xattrs++;
@@ -152,9 +164,10 @@ int import_xattr(struct import *x, struct fsnode *n, const char *name,
 		return err_set(e, -EBADMSG, "bad_archive",
 			       "more than %u bytes of attributes",
 			       IMPORT_XATTR_MAX);
-	if (fsnode_set_xattr(x->tree, n, name, value, len) < 0)
-		return err_sys(e, ENOMEM, "import");
-	return 0;
+	r = import_text(x, strlen(name) + len, e);
+	if (r == 0 && fsnode_set_xattr(x->tree, n, name, value, len) < 0)
+		r = err_sys(e, ENOMEM, "import");
+	return r;
 }
 
 char *import_name(const char *path, char *buf)

@@ -23,6 +23,9 @@ enum import_flags {
 #define IMPORT_NODES_MAX (8U << 20) /* of a tree */
 #define IMPORT_HOLES_MAX (4U << 20) /* chunks that are holes: 4 TiB */
 #define IMPORT_XATTR_MAX 65536U	    /* bytes of a value, and of all of them */
+/* Bytes of attributes and of links' targets of a tree: they are in memory, and
+ * compress well. */
+#define IMPORT_TEXT_MAX (512U << 20)
 
 struct import_dropped {
 	uint64_t xattrs, devices, sockets, others;
@@ -41,7 +44,7 @@ struct import {
 	int (*progress)(void *arg, uint64_t bytes, struct err *e);
 	void *arg;
 	/* What was done. */
-	uint64_t entries, bytes;
+	uint64_t entries, bytes, text;
 	struct import_dropped dropped;
 };
 

@@ -266,6 +266,7 @@ static int put_symlink(struct visit *v, const struct walk_item *it,
 	char target[PATH_MAX];
 	struct fsnode attr;
 	ssize_t n = readlinkat(it->dirfd, it->name, target, sizeof(target));
+	int r;
 
 	if (n < 0)
 		return err_sys(e, errno, "read link");
@@ -275,7 +276,8 @@ static int put_symlink(struct visit *v, const struct walk_item *it,
 	attr_of(&it->st, &attr);
 	attr.link = target;
 	attr.size = (uint64_t)n;
-	return fstree_put(v->x->tree, it->path, &attr, ret, e);
+	r = import_text(v->x, (size_t)n, e);
+	return r < 0 ? r : fstree_put(v->x->tree, it->path, &attr, ret, e);
 }
 
 static int put_other(struct visit *v, const struct walk_item *it,

@@ -31,6 +31,9 @@ int filling_end(struct filling *f, struct err *e);
 int import_xattr(struct import *x, struct fsnode *n, const char *name,
 		 const void *value, size_t len, struct err *e);
 
+/* import_text(x, len, e): so much of IMPORT_TEXT_MAX is used. */
+int import_text(struct import *x, size_t len, struct err *e);
+
 /* import_name(path, buf): ${path} for a message, into buf[IMPORT_NAME_SIZE]. */
 #define IMPORT_NAME_SIZE 256
 char *import_name(const char *path, char *buf);

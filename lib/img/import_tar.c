@@ -277,7 +277,9 @@ static int put_node(struct taking *k, const struct tar_entry *en, struct err *e)
 		x->dropped.devices++;
 		return 0;
 	}
-	r = fstree_put(x->tree, en->path, &attr, &n, e);
+	r = attr.link ? import_text(x, attr.size, e) : 0;
+	if (r == 0)
+		r = fstree_put(x->tree, en->path, &attr, &n, e);
 	for (size_t i = 0; i < en->nxattrs && r == 0; i++)
 		r = import_xattr(x, n, en->xattrs[i].name, en->xattrs[i].value,
 				 en->xattrs[i].len, e);

@@ -6,7 +6,7 @@
 # shellcheck source=tests/tap.sh
 . "$(dirname "$0")/../tap.sh"
 need_root
-need_tools jq busybox script
+need_tools jq busybox script python3
 tree_new
 
 import() { # SOURCE NAME [FLAG...]
@@ -167,6 +167,36 @@ ls "$DSEC_LIB/img/meta/$base" >"$T/.o"
 ok $? "a store that others may write: metadata of our own is mounted"
 timeout 20 dsec-img unmount --all >/dev/null
 rm "$DSEC_CONFIG/images.json"
+
+# --- what compresses well ----------------------------------------------------
+
+# Attributes are kept in memory: so many are refused, however small the archive.
+python3 - "$T/attrs.tgz" <<'END'
+import gzip, sys
+with gzip.open(sys.argv[1], "wb", 1) as f:
+    def block(name, kind, size):
+        h = bytearray(512)
+        h[0:len(name)] = name
+        h[100:107] = b"0000644"
+        h[124:135] = b"%011o" % size
+        h[156:157] = kind
+        h[257:265] = b"ustar\x0000"
+        h[148:156] = b" " * 8
+        h[148:156] = b"%06o\0 " % sum(h)
+        return bytes(h)
+    rec = b"60026 SCHILY.xattr.user.a=" + b"A" * 59999 + b"\n"
+    rec = b"%d" % len(rec) + rec[5:]
+    pax = block(b"p", b"x", len(rec)) + rec + bytes(-len(rec) % 512)
+    for i in range(9200):
+        f.write(pax + block(b"%d" % i, b"0", 0))
+    f.write(bytes(1024))
+END
+run sh -c 'ulimit -v 3000000; timeout 60 dsec-img import "tar:$1" --as root/a:1' \
+	sh "$T/attrs.tgz"
+is "$(field "$out" .error.code)" too_large \
+	"half a gigabyte of attributes from $(stat -c %s "$T/attrs.tgz") bytes" ||
+	diag "$status $out $err"
+is "$(find "$DSEC_LIB/img/store/tmp" -mindepth 1)" "" "nothing of it stays"
 
 # --- the terminal ------------------------------------------------------------
 
