@@ -12,13 +12,17 @@
 
 #define TERMINAL_MS 100 /* between two progress lines */
 #define EVENT_MS    500 /* between two progress records */
+#define PATIENCE_S  20	/* from a signal until it ends us */
 
 /* Set by a signal, which is why it is here and not in the context. */
 static volatile sig_atomic_t interrupted;
 
+/* Most work looks often whether it is to end; what waits for a file system or
+ * a stranger's pipe does not, and ends all the same. */
 static void on_signal(int sig)
 {
 	interrupted = sig;
+	alarm(PATIENCE_S);
 }
 
 void img_signals(void)

@@ -105,6 +105,7 @@ static void making_done(struct making *k)
 	fstree_free(k->tree);
 }
 
+/* A source_watch_fn too. */
 static int tell(void *arg, uint64_t bytes, struct err *e)
 {
 	struct making *k = arg;
@@ -185,6 +186,8 @@ static int fill_tar(struct making *k, struct source *s, unsigned flags,
 	int r;
 
 	k->s = s;
+	/* Also what has no files in it, and what comes after them. */
+	source_watch(s, tell, k);
 	r = import_tar(&x, source_read, source_skip, s, e);
 	take_counts(k->m, &x);
 	return r;
@@ -203,6 +206,7 @@ int importing_tar(struct importing *m, struct source *s, unsigned flags,
 		r = fill_tar(&k, s, flags, e);
 	if (r == 0)
 		r = source_end(s, e);
+	source_watch(s, NULL, NULL);
 	if (r == 0)
 		r = making_end(&k, layer, ret, e);
 	making_done(&k);

@@ -30,7 +30,9 @@ struct source {
 	size_t pos, have;
 	struct sha256 *raw, *out;
 	struct archive *a;
-	struct err why; /* of a failure below libarchive */
+	struct err why;		/* of a failure below libarchive */
+	source_watch_fn *watch; /* or NULL */
+	void *watch_arg;
 	z_stream z;
 	bool z_open, z_done; /* between two members */
 };
@@ -376,7 +378,11 @@ ssize_t source_read(void *arg, void *data, size_t cap, struct err *e)
 {
 	struct source *s = arg;
 	ssize_t n;
+	int r;
 
+	r = s->watch ? s->watch(s->watch_arg, s->taken, e) : 0;
+	if (r < 0)
+		return r;
 	switch (s->kind) {
 	case GZIP:
 		n = gzip_read(s, data, cap, e);
@@ -416,6 +422,12 @@ int64_t source_skip(void *arg, uint64_t n, struct err *e)
 	s->left -= n;
 	s->taken += n;
 	return (int64_t)(some + n);
+}
+
+void source_watch(struct source *s, source_watch_fn *fn, void *arg)
+{
+	s->watch = fn;
+	s->watch_arg = arg;
 }
 
 bool source_is_plain(const struct source *s)

@@ -47,6 +47,11 @@ bool source_is_plain(const struct source *s);
 uint64_t source_taken(const struct source *s);
 uint64_t source_size(const struct source *s);
 
+/* source_watch(s, fn, arg): ${fn} gets the bytes taken so far with each read,
+ * up to the last; not 0 ends it with that.  NULL: nobody any more. */
+typedef int source_watch_fn(void *arg, uint64_t taken, struct err *e);
+void source_watch(struct source *s, source_watch_fn *fn, void *arg);
+
 /* source_end(s, e): read what is left, so that the whole stream was checked and
  * the digests are complete. */
 int source_end(struct source *s, struct err *e);

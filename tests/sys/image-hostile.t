@@ -198,6 +198,14 @@ is "$(field "$out" .error.code)" too_large \
 	diag "$status $out $err"
 is "$(find "$DSEC_LIB/img/store/tmp" -mindepth 1)" "" "nothing of it stays"
 
+# An archive that does not end.
+run timeout -k 1 20 dsec-img import tar:/dev/zero --as root/z:1 --deadline 1s
+is "$(field "$out" .error.code)" deadline "the deadline ends it" ||
+	diag "$status $out $err"
+run timeout -k 10 1 dsec-img import tar:/dev/zero --as root/z:1
+is "$(field "$out" .error.code)" cancelled "and a signal" ||
+	diag "$status $out $err"
+
 # --- the terminal ------------------------------------------------------------
 
 esc=$(printf '\033]0;x\007\302\233')
