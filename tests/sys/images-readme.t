@@ -23,14 +23,14 @@ cat >"$root/bin/make.sh" <<-'EOF'
 	#!/bin/sh
 	echo built >built
 EOF
-cat >"$root/usr/bin/pytest" <<-'EOF'
+cat >"$root/usr/bin/python3" <<-'EOF'
 	#!/bin/sh
-	echo "in $PWD: $(cat /work/test_x.py) $*"
-	[ -f /work/test_x.py ]
+	echo "in $PWD: $(cat test_x.py) $*"
+	[ -f test_x.py ]
 EOF
 rm "$root/bin/make"
 mv "$root/bin/make.sh" "$root/bin/make"
-chmod 755 "$root/bin/make" "$root/usr/bin/pytest"
+chmod 755 "$root/bin/make" "$root/usr/bin/python3"
 echo 'root:x:0:0::/:/bin/sh' >"$root/etc/passwd"
 mkdir "$T/save"
 tar -C "$root" -cf "$T/save/layer.tar" .
@@ -62,7 +62,7 @@ while read -r line; do
 	run timeout 60 sh -c "$line"
 	is "$status" 0 "$line" || diag "$out $err"
 	case $line in
-	*pytest*) like "$out" 'a test' "and the test has run" ;;
+	*unittest*) like "$out" 'a test' "and the test has run" ;;
 	esac
 done <"$T/examples"
 ok $((n < 8)) "the section has examples ($n)"
