@@ -366,6 +366,8 @@ int layer_mount(const struct layer_node *n, const struct store *s,
 	if (r < 0)
 		return r;
 	*ret_way = layer_ready(n, d, way);
+	if (*ret_way == IMAGE_FILE && layer_on_loop(n, d))
+		*ret_way = IMAGE_LOOP;
 	if (*ret_way != IMAGE_AUTO)
 		return 0;
 	r = lease(&j, e);

@@ -41,6 +41,9 @@ int layer_dir_path(const char *lib, const struct digest *d, char *buf,
 enum image_way layer_ready(const struct layer_node *n, const struct digest *d,
 			   enum image_way way);
 
+/* Is it, being mounted, a mount of loop devices? */
+bool layer_on_loop(const struct layer_node *n, const struct digest *d);
+
 /* layer_each(n, fn, arg, e): every layer that is mounted or unpacked; ends
  * early with what ${fn} returned if that is not 0. */
 typedef int layer_each_fn(void *arg, const struct digest *d, enum image_way way,

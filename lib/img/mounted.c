@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/mount.h>
+#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -57,6 +58,16 @@ enum image_way layer_ready(const struct layer_node *n, const struct digest *d,
 	    access(path, F_OK) == 0)
 		return IMAGE_DIRECTORY;
 	return IMAGE_AUTO;
+}
+
+bool layer_on_loop(const struct layer_node *n, const struct digest *d)
+{
+	char path[PATH_MAX];
+	struct stat st;
+
+	/* A mount of files has a device of its own, without a major number. */
+	return layer_mount_path(n->run, d, path, NULL) == 0 &&
+	       stat(path, &st) == 0 && major(st.st_dev) != 0;
 }
 
 static int each_in(const char *dir, enum image_way way, layer_each_fn *fn,

@@ -186,6 +186,9 @@ next_best() { # WANT WHAT [STRACE FLAG...]
 	run timeout 60 strace -f -o "$T/trace" "$@" dsec-img mount root/base:1
 	is "$(field "$out" '.layers[0].way')" "$next_want" "$next_what" ||
 		diag "$out"
+	run timeout 60 dsec-img mount root/base:1
+	is "$(field "$out" '.layers[0].way')" "$next_want" \
+		"$next_what: and is told so while it is there" || diag "$out"
 	unmount_all
 }
 next_best file "from files, where that can be" -e trace=none
