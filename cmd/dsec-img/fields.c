@@ -102,7 +102,7 @@ static const struct field prune_fields[] = {
 #define FIELDS(a) .fields = (a), .nfields = array_len(a)
 
 const struct img_op img_ops[] = {
-	{"import", "SOURCE --as NAME [FLAGS]", "an archive, layout, tar or directory to an image",
+	{"import", "SOURCE [--as NAME] [FLAGS]", "an archive, layout, tar or directory to an image",
 		op_import, {"source"}, 1, MORE_NONE, FIELDS(import_fields), print_import},
 	{"pull", "REFERENCE --as NAME [FLAGS]", "an image of a registry, through skopeo",
 		op_pull, {"source"}, 1, MORE_NONE, FIELDS(pull_fields), print_import},
@@ -111,7 +111,7 @@ const struct img_op img_ops[] = {
 	{"inspect", "NAME...", "what an image is made of",
 		op_inspect, {"name"}, 1, MORE_EACH, FIELDS(name_fields), print_inspect},
 	{"tag", "NAME NEW", "one more name for an image",
-		op_tag, {"name", "new"}, 2, MORE_NONE, FIELDS(tag_fields), NULL},
+		op_tag, {"name", "new"}, 2, MORE_NONE, FIELDS(tag_fields), print_tag},
 	{"rm", "NAME...", "remove names that nothing uses",
 		op_rm, {"name"}, 1, MORE_EACH, FIELDS(rm_fields), print_rm},
 	{"du", "[NAME...]", "bytes: shared, its own, of the store",

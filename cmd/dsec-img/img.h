@@ -164,6 +164,6 @@ img_op_fn op_import, op_pull, op_mount, op_unmount, op_pack, op_export, op_lint,
 	op_prune;
 img_print_fn print_ls, print_du, print_env, print_diff, print_lint,
 	print_inspect, print_rm, print_prune, print_verify, print_import,
-	print_pack, print_export, print_mount;
+	print_pack, print_export, print_mount, print_tag;
 
 #endif

@@ -24,7 +24,7 @@ static int take_at(struct import_req *q, const char *at, struct err *e)
 		n--;
 	if (*at != '/')
 		return err_set(e, -EINVAL, "bad_value",
-			       "'at' is an absolute path");
+			       "'at' is no absolute path: '%.64s'", at);
 	for (const char *p = at; *p;) {
 		p += strspn(p, "/");
 		if (!strncmp(p, "..", 2) && (p[2] == '/' || !p[2]))
@@ -156,7 +156,8 @@ int import_req_start(struct import_req *q, struct img_ctx *c, const json_t *req,
 		r = img_store(c, true, &q->store, e);
 	if (r == 0 && !q->store->builder)
 		r = err_set(e, -EPERM, "permission",
-			    "the store %s belongs to another user",
+			    "the store '%s' belongs to another user, who "
+			    "imports into it; --store has another",
 			    q->store->path);
 	return r < 0 ? r : start_importing(q, e);
 }

@@ -173,7 +173,8 @@ int op_verify(struct img_ctx *c, const json_t *req, json_t *answer,
 	if (!*name == !json_flag(req, "all"))
 		return err_set(e, -EBADMSG,
 			       *name ? "bad_value" : "missing_field",
-			       "'name' or 'all': one of them");
+			       *name ? "'name' and 'all': one of them"
+				     : "'name' or 'all' is missing");
 	r = img_store(c, false, &k.s, e);
 	if (r == 0)
 		r = *name ? check_name(&k, name, answer, e) : check_all(&k, e);

@@ -66,8 +66,9 @@ int opened_init(struct img_ctx *c, const char *name, struct opened *ret,
 		     : err_sys(e, ENOMEM, "image");
 	if (r == 0)
 		r = img_resolve(c, o.store, name, &o.name, &o.digest, e);
-	if (r == 0)
-		r = store_manifest(o.store, &o.digest, &obj, e);
+	if (r < 0)
+		return r;
+	r = store_manifest(o.store, &o.digest, &obj, e);
 	if (r == 0)
 		r = !strcmp(json_str(obj, "kind"), "env")
 			    ? read_env(&o, obj, e)

@@ -196,6 +196,12 @@ void print_rm(const json_t *rec, unsigned nth)
 	}
 }
 
+void print_tag(const json_t *rec, unsigned nth)
+{
+	(void)nth;
+	printf("%s is %s\n", json_str(rec, "name"), json_str(rec, "digest"));
+}
+
 void print_verify(const json_t *rec, unsigned nth)
 {
 	char digest[16];
@@ -224,12 +230,12 @@ void print_prune(const json_t *rec, unsigned nth)
 		       fmt_bytes(number(rec, "bytes"), bytes));
 		return;
 	}
-	printf("%s of %lld manifests, %lld metadata images and %lld blobs %s; "
-	       "%lld candidates; %lld layers unmounted\n",
+	printf("%s %s: manifests %lld, metadata images %lld, blobs %lld; "
+	       "%lld noted for a later run; layers unmounted: %lld\n",
+	       json_flag(rec, "dry_run") ? "would free" : "freed",
 	       fmt_bytes(number(rec, "freed_bytes"), bytes),
 	       (long long)number(rec, "manifests"),
 	       (long long)number(rec, "metas"), (long long)number(rec, "blobs"),
-	       json_flag(rec, "dry_run") ? "would go" : "went",
 	       (long long)number(rec, "candidates"),
 	       (long long)number(rec, "unmounted"));
 }

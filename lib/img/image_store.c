@@ -188,10 +188,13 @@ static int add_name(const struct store *s, const char *text, struct image *img,
 		return err_set(e, -EINVAL, "bad_value",
 			       "'host' is an image, and no layer");
 	r = img_name_parse(text, &name, e);
-	if (r == 0)
-		r = note_tag(s, &name, img, e);
+	if (r < 0)
+		return r;
+	r = note_tag(s, &name, img, e);
 	if (r == 0)
 		r = store_resolve(s, &name, &digest, e);
+	if (r == -ENOENT)
+		return r; /* of that name, which it says */
 	if (r == 0)
 		r = store_manifest(s, &digest, &manifest, e);
 	if (r == 0)

@@ -184,7 +184,9 @@ int store_open(const char *path, struct store *ret, struct err *e)
 	s.fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (s.fd < 0 && errno == ENOENT)
 		return err_set(e, -ENOENT, "image_unknown",
-			       "there is no store of images at '%s'", path);
+			       "there is no store of images at '%s': the "
+			       "first import makes it",
+			       path);
 	if (s.fd < 0)
 		return err_sys(e, errno, "open the store '%s'", path);
 	/* mounts are made by a path that holds wherever we are */

@@ -169,6 +169,26 @@ is "$(cat "$T/matches")" "$(cat "$T/want")" "ls: by project, name, pattern"
 run dsec-img ls --table
 like "$out" "^NAME +KIND +DIGEST +ENTRIES" "ls: a table for people"
 like "$out" "^root/base:1 +base +[0-9a-f]{12} " "with the image"
+run dsec-img tag root/base:1 root/other --table
+like "$out" "^root/other:latest is sha256:[0-9a-f]{64}$" "tag: a line for people"
+
+# --- messages that say what is wrong -----------------------------------------
+
+run dsec-img import "dir:$T/base" --at work
+is "$status $(field "$out" .error.message)" \
+	"65 'at' is no absolute path: 'work'" "import: a relative --at"
+run dsec-img ls --store "$T/nosuch"
+like "$(field "$out" .error.message)" "$T/nosuch': the first import makes it" \
+	"no store: what makes one"
+run dsec-img verify
+is "$status $(field "$out" .error.message)" "65 'name' or 'all' is missing" \
+	"verify: of nothing"
+run dsec-img verify root/base:1 --all
+is "$status $(field "$out" .error.message)" "65 'name' and 'all': one of them" \
+	"verify: of a name and all"
+run dsec-img export root/nosuch:1 "tar:$T/nosuch.tar"
+like "$(field "$out" .error.message)" "^there is no image 'root/nosuch:1'" \
+	"an unknown image is named once"
 
 # --- a second image, the same twice ------------------------------------------
 
@@ -325,6 +345,9 @@ is "$(dsec-img inspect "sha256:$over" | jq -r .digest)" "sha256:$over" \
 rm -r "$DSEC_RUN/sb/aaaaaaaaaaaaaaaaaaaa"
 run dsec-img prune --dry-run --grace 0
 is "$(field "$(printf '%s\n' "$out" | tail -n 1)" .dry_run)" true "prune --dry-run"
+run dsec-img prune --dry-run --grace 0 --table
+like "$out" "^would free [0-9.]+K?: manifests [0-9]+, .* noted for a later run" \
+	"and for people"
 is "$(dsec-img inspect "sha256:$over" | jq -r .ok)" true "removes nothing"
 run dsec-img prune
 is "$status" 0 "prune: takes note"
