@@ -103,7 +103,9 @@ static const struct field prune_fields[] = {
 
 const struct img_op img_ops[] = {
 	{"import", "SOURCE [--as NAME] [FLAGS]", "an archive, layout, tar or directory to an image",
-		op_import, {"source"}, 1, MORE_NONE, FIELDS(import_fields), print_import},
+		op_import, {"source"}, 1, MORE_NONE, FIELDS(import_fields), print_import,
+		"SOURCE: docker-archive:FILE[:REF], oci-archive:FILE[:REF], oci:DIR[:REF],\n"
+		"        tar:FILE (of a root; /dev/stdin), dir:DIR, inbox:NODE/NAME"},
 	{"pull", "REFERENCE --as NAME [FLAGS]", "an image of a registry, through skopeo",
 		op_pull, {"source"}, 1, MORE_NONE, FIELDS(pull_fields), print_import},
 	{"ls", "[PROJECT | PATTERN]", "the images of the store",
@@ -124,8 +126,9 @@ const struct img_op img_ops[] = {
 		op_lint, {"name"}, 1, MORE_EACH, FIELDS(lint_fields), print_lint},
 	{"pack", "SANDBOX... --as NAME [FLAGS]", "a sandbox's changes to a layer",
 		op_pack, {"sandbox"}, 1, MORE_EACH, FIELDS(pack_fields), print_pack},
-	{"export", "NAME TARGET", "an image to an archive that others load",
-		op_export, {"name", "target"}, 2, MORE_NONE, FIELDS(export_fields), print_export},
+	{"export", "NAME TARGET [FLAGS]", "an image to an archive that others load",
+		op_export, {"name", "target"}, 2, MORE_NONE, FIELDS(export_fields), print_export,
+		"TARGET: oci-archive:FILE, tar:FILE"},
 	{"verify", "NAME... | --all [--data]", "is it what its digests say",
 		op_verify, {"name"}, 0, MORE_EACH, FIELDS(verify_fields), print_verify},
 	{"prune", "[--grace TIME] [--dry-run]", "remove what nothing leads to any more",

@@ -70,6 +70,7 @@ struct img_op {
 	const struct field *fields;
 	size_t nfields;
 	img_print_fn *print; /* NULL: records on a terminal too */
+	const char *forms;   /* what a word may be, for -h, or NULL */
 };
 
 extern const struct img_op img_ops[];

@@ -29,11 +29,13 @@ struct app {
 static void help(const struct app *app)
 {
 	struct opt_table t = {app->fields, app->nfields, sizeof(*app->fields)};
-	char line[256];
+	char line[512];
 
 	if (app->op) {
-		snprintf(line, sizeof(line), "usage: dsec-img %s %s\n%s",
-			 app->op->name, app->op->usage, app->op->help);
+		snprintf(line, sizeof(line), "usage: dsec-img %s %s\n%s%s%s",
+			 app->op->name, app->op->usage, app->op->help,
+			 app->op->forms ? "\n" : "",
+			 app->op->forms ? app->op->forms : "");
 		opt_help(STDOUT_FILENO, line, t);
 		return;
 	}

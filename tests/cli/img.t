@@ -40,6 +40,8 @@ for op in import pull inspect tag rm env diff lint pack export mount; do
 	lines "{\"op\":\"$op\"}"
 	is "$status $(code)" "65 missing_field" "$op: what it needs is missing"
 done
+like "$(dsec-img import -h)" 'SOURCE: docker-archive:FILE' "import -h: its sources"
+like "$(dsec-img export -h)" 'TARGET: oci-archive:FILE' "export -h: its targets"
 # PROTOCOL.md has each operation with all its flags.
 for op in $ops; do
 	row=$(grep "^| \`$op\` | " PROTOCOL.md | tail -n 1)
