@@ -149,6 +149,11 @@ static int check_kind(struct from *f, struct err *e)
 	return 0;
 }
 
+static int on_unpack(void *arg, uint64_t taken, struct err *e)
+{
+	return img_progress(arg, taken, 0, "unpack the archive", e);
+}
+
 static int from_image(struct import_req *q, struct from *f, json_t *answer,
 		      struct err *e)
 {
@@ -162,7 +167,8 @@ static int from_image(struct import_req *q, struct from *f, json_t *answer,
 
 	r = f->type == SRC_OCI_DIR
 		    ? oci_files_dir(f->fd, &files, e)
-		    : oci_files_archive(f->fd, q->m.tmpfd, &files, e);
+		    : oci_files_archive(f->fd, q->m.tmpfd, on_unpack, q->c,
+					&files, e);
 	if (r == 0)
 		r = import_req_image(q, files, f->ref, names[f->type], NULL,
 				     answer, e);

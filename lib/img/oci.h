@@ -29,13 +29,14 @@ enum oci_form {
 struct oci_files;
 
 /*
- * oci_files_archive(fd, tmpfd, ret, e):
+ * oci_files_archive(fd, tmpfd, watch, arg, ret, e):
  * Those of the archive ${fd}, which stays the caller's and open.  One that is
  * compressed or a pipe is unpacked to a file without name in the directory
- * ${tmpfd} first.  oci_files_dir(dirfd, ret, e): those of a directory, links
- * within it included.
+ * ${tmpfd} first, which ${watch} (or NULL) sees and may end.
+ * oci_files_dir(dirfd, ret, e): those of a directory, links within it included.
  */
-int oci_files_archive(int fd, int tmpfd, struct oci_files **ret, struct err *e);
+int oci_files_archive(int fd, int tmpfd, source_watch_fn *watch, void *arg,
+		      struct oci_files **ret, struct err *e);
 int oci_files_dir(int dirfd, struct oci_files **ret, struct err *e);
 void oci_files_free(struct oci_files *f);
 

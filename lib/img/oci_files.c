@@ -189,7 +189,8 @@ static int spool(struct oci_files *f, struct source *s, int tmpfd,
 	return r;
 }
 
-static int open_archive(struct oci_files *f, int tmpfd, struct err *e)
+static int open_archive(struct oci_files *f, int tmpfd, source_watch_fn *watch,
+			void *arg, struct err *e)
 {
 	auto_source struct source *s = NULL;
 	struct stat st;
@@ -204,6 +205,7 @@ static int open_archive(struct oci_files *f, int tmpfd, struct err *e)
 		return r;
 	if (S_ISREG(st.st_mode) && source_is_plain(s))
 		return read_members(f, s, e);
+	source_watch(s, watch, arg);
 	r = spool(f, s, tmpfd, e);
 	source_free(steal_ptr(s));
 	if (r == 0)
@@ -228,14 +230,15 @@ static struct oci_files *files_new(int fd, struct err *e)
 	return NULL;
 }
 
-int oci_files_archive(int fd, int tmpfd, struct oci_files **ret, struct err *e)
+int oci_files_archive(int fd, int tmpfd, source_watch_fn *watch, void *arg,
+		      struct oci_files **ret, struct err *e)
 {
 	struct oci_files *f = files_new(fd, e);
 	int r;
 
 	if (!f)
 		return -ENOMEM;
-	r = open_archive(f, tmpfd, e);
+	r = open_archive(f, tmpfd, watch, arg, e);
 	if (r < 0) {
 		oci_files_free(f);
 		return r;

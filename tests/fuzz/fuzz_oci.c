@@ -63,7 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	assert(fd >= 0 && write(fd, copy, size) == (ssize_t)size);
 	oci_guess(fd);
 	/* A spool file of the same name may be another run's. */
-	if (oci_files_archive(fd, tmp, &f, &e) < 0) {
+	if (oci_files_archive(fd, tmp, NULL, NULL, &f, &e) < 0) {
 		assert(e.code);
 		return 0;
 	}

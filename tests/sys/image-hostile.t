@@ -202,6 +202,12 @@ is "$(find "$DSEC_LIB/img/store/tmp" -mindepth 1)" "" "nothing of it stays"
 run timeout -k 1 20 dsec-img import tar:/dev/zero --as root/z:1 --deadline 1s
 is "$(field "$out" .error.code)" deadline "the deadline ends it" ||
 	diag "$status $out $err"
+mkfifo "$T/endless"
+(gzip -1c </dev/zero 2>/dev/null >"$T/endless" &)
+run timeout -k 1 20 dsec-img import "oci-archive:$T/endless" --as root/z:1 \
+	--deadline 1s
+is "$(field "$out" .error.code)" deadline "nor while it is unpacked" ||
+	diag "$status $out $err"
 run timeout -k 10 1 dsec-img import tar:/dev/zero --as root/z:1
 is "$(field "$out" .error.code)" cancelled "and a signal" ||
 	diag "$status $out $err"
