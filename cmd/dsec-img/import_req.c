@@ -157,7 +157,8 @@ int import_req_start(struct import_req *q, struct img_ctx *c, const json_t *req,
 	if (r == 0 && !q->store->builder)
 		r = err_set(e, -EPERM, "permission",
 			    "the store '%s' belongs to another user, who "
-			    "imports into it; --store has another",
+			    "imports into it, or is read-only here; --store "
+			    "has another",
 			    q->store->path);
 	return r < 0 ? r : start_importing(q, e);
 }

@@ -172,7 +172,10 @@ static int check_head(struct store *s, const char *path, struct err *e)
 			       path, (long long)v);
 	if (fstat(fd, &st) < 0)
 		return err_sys(e, errno, "store '%s'", path);
-	s->builder = st.st_uid == geteuid();
+	/* Ours, and yet not to be written: mounted read-only, or root squashed.
+	 */
+	s->builder = st.st_uid == geteuid() &&
+		     faccessat(s->fd, ".", W_OK, AT_EACCESS) == 0;
 	return 0;
 }
 

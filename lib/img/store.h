@@ -30,10 +30,11 @@
  *                                     what it is about to name
  *   tmp/prune/                        what a prune is just taking away
  *
- * Builders own it and write; runners (any other uid, and on a node everybody
- * who only launches) read.  A store is 0755/0644: images hold no secrets.
- * What only the builder may do fails for others: -EPERM, code "permission",
- * with who owns the store.
+ * Builders own it and write; runners (any other uid, on a node everybody who
+ * only launches, and the owner where it is read-only to him) read.  A store is
+ * 0755/0644: images hold no secrets.  What only the builder may do fails for
+ * others: -EPERM, code "permission", with who owns the store or that it is
+ * read-only.
  *
  * Programs that only read and tag need no libcrypto: what does is in
  * store_build.c, store_tree.c and store_verify.c.

@@ -22,6 +22,11 @@ int store_must_build(const struct store *s, struct err *e)
 		return 0;
 	if (fstatat(s->fd, "store.json", &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return err_sys(e, errno, "store '%s'", s->path);
+	if (st.st_uid == geteuid())
+		return err_set(e, -EPERM, "permission",
+			       "the store '%s' is read-only here: write it "
+			       "where it is mounted for writing",
+			       s->path);
 	return err_set(e, -EPERM, "permission",
 		       "the store '%s' belongs to uid %u and only that user "
 		       "(not uid %u) writes it: leave layers in its 'inbox' "

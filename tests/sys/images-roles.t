@@ -5,7 +5,7 @@
 # shellcheck source=tests/tap.sh
 . "$(dirname "$0")/../tap.sh"
 need_root
-need_tools jq setpriv
+need_tools jq setpriv unshare
 tree_new
 
 busybox=$(command -v busybox) || plan_skip_all "needs busybox"
@@ -75,6 +75,36 @@ is "$status $(field "$(printf '%s\n' "$out" | tail -n 1)" \
 	"its prune unmounts, and removes nothing"
 is "$(tree_mounts | grep -c "^$DSEC_RUN/mnt/[0-9a-f]\{64\}$")" 0 \
 	"nothing is mounted"
+
+# Root's own store, shared read-only: the node is no builder of it.
+mkdir "$T/ro"
+run dsec-img import "dir:$T/root" --as root/own:1 --env PATH=/bin --store "$T/ro"
+is "$status" 0 "a store of root" || diag "$out$err"
+cat >"$T/on-ro" <<-'EOF'
+	set -e
+	mount --bind "$1" "$1"
+	mount -o remount,bind,ro "$1"
+	shift
+	exec "$@"
+EOF
+on_ro() {
+	run unshare -m --propagation slave sh "$T/on-ro" "$T/ro" "$@"
+}
+echo "{\"store\":\"$T/ro\"}" >"$DSEC_CONFIG/images.json"
+on_ro dsec-img tag root/own:1 root/two:1
+is "$status $(code)" "77 permission" "where it is read-only, it is not written"
+like "$(field "$out" .error.message)" 'is read-only here' "and why"
+# Its mounts are those of that namespace.
+on_ro sh -c 'dsec-run --rm --image root/own:1 -- sh -c "echo ran" &&
+	dsec-img unmount --all && dsec-img mount root/own:1 && dsec-img prune'
+is "$status $(printf '%s\n' "$out" | head -n 1)" "0 ran" "a launch on it" ||
+	diag "$err"
+is "$(printf '%s\n' "$out" | sed 1d | jq -r '[(.unmounted | arrays |= length),
+	.read_only] | @csv' | tr '\n' ' ')" '1, , 1,true ' \
+	"unmount, mount and prune" || diag "$out"
+is "$(tree_mounts | grep -c "^$DSEC_RUN/mnt/[0-9a-f]\{64\}$")" 0 \
+	"nothing is mounted then"
+echo "{\"store\":\"$T/shared\"}" >"$DSEC_CONFIG/images.json"
 builder verify --all --data
 is "$status" 0 "the store is whole" || diag "$out"
 leak_check
