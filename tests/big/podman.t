@@ -28,6 +28,7 @@ dsec-img import "dir:$T/work" --as root/work:1 --kind workspace --at /work \
 run dsec-img env root/base:1 root/work:1 --as root/both:1
 is "$status" 0 "an environment of two layers" || diag "$err$out"
 
+# Field report 41: long names of links, read by another program.
 for how in none gzip zstd; do
 	run dsec-img export root/both:1 "oci-archive:$T/$how.tar" --compress "$how"
 	is "$status" 0 "exported ($how)" || diag "$err$out"

@@ -37,6 +37,7 @@ run dsec-img import "dir:$T/in" --as root/in:1 -e B=2 -e A=1 -w /home -u user
 is "$status" 0 "a directory" || diag "$err$out"
 
 # --- and back ----------------------------------------------------------------
+# Field report 41: long names of links come back as they were.
 
 for how in none gzip zstd; do
 	run dsec-img export root/in:1 "oci-archive:$T/$how.tar" --compress "$how"
