@@ -76,7 +76,7 @@ tests='cd /work && PYTHONPATH=src exec python3 -m pytest -q -p no:cacheprovider 
 jq -nc --arg c "$tests" 'range(50) | {id: ., rm: true, image: "root/system:1",
 	layers: ["root/project:1"], memory_limit_mb: 160,
 	cpu_cores_limit: 1, command: $c}' |
-	timeout 300 dsec-run --jobs 50 >"$T/fifty"
+	timeout 900 dsec-run --jobs 50 >"$T/fifty"
 is "$(jq -r '"\(.outcome) \(.exit_code)"' "$T/fifty" | sort | uniq -c |
 	tr -s ' ')" " 50 exited 0" "fifty sandboxes: the tests pass in each" ||
 	diag "$(head -n 1 "$T/fifty" | cut -c 1-3000)"
