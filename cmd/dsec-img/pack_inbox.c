@@ -161,10 +161,8 @@ static int put_json(struct pack *p, int inbox, const char *name,
 		json_object_set_new(rec, "as",
 				    json_string(img_name_str(&p->name, as)));
 	snprintf(file, sizeof(file), "%s.json", name);
-	r = json_write_file(inbox, file, rec, FD_REPLACE_SYNC, e);
-	if (r == 0 && fchmodat(inbox, file, 0644, 0) < 0)
-		r = err_sys(e, errno, "let others read '%s'", file);
-	return r;
+	return json_write_file(inbox, file, rec,
+			       FD_REPLACE_SYNC | FD_REPLACE_PUBLIC, e);
 }
 
 /* "root/rl/py:3" is "root.rl.py.3"; without a name it is the sandbox. */
@@ -179,13 +177,52 @@ static void name_of(const struct pack *p, char *name)
 			*c = '.';
 }
 
+/* Whether a directory of ${uid} is our own, if the file system calls us so: as
+ * root of another machine we may be anybody. */
+static bool is_us(int dir, uid_t uid)
+{
+	auto_close int fd = -1;
+	struct stat st;
+	char name[32];
+
+	snprintf(name, sizeof(name), ".who.%d", (int)getpid());
+	unlinkat(dir, name, 0);
+	fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return false;
+	unlinkat(dir, name, 0);
+	return fstat(fd, &st) == 0 && st.st_uid == uid;
+}
+
+/* Anybody may make a directory of our name in the inbox, and could change in it
+ * whatever we write. */
+static int check_owner(const struct pack *p, int fd, const char *node,
+		       struct err *e)
+{
+	struct stat st, store;
+
+	if (fstat(fd, &st) < 0)
+		return err_sys(e, errno, "stat 'inbox/%s'", node);
+	if (st.st_uid == geteuid())
+		return 0;
+	if (fstatat(p->store->fd, "store.json", &store, AT_SYMLINK_NOFOLLOW) ==
+		    0 &&
+	    st.st_uid == store.st_uid)
+		return 0;
+	if (is_us(fd, st.st_uid))
+		return 0;
+	return err_set(e, -EPERM, "permission",
+		       "'inbox/%s' belongs to a stranger, uid %u", node,
+		       st.st_uid);
+}
+
 /* Others write the inbox too: through no link, which could lead to any place of
  * this node. */
 static int open_inbox(const struct pack *p, char *node, struct err *e)
 {
 	const int how = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-	auto_close int top = -1;
-	int r, fd;
+	auto_close int top = -1, fd = -1;
+	int r;
 
 	r = tree_node(&p->c->tree, node, e);
 	if (r < 0)
@@ -205,8 +242,11 @@ static int open_inbox(const struct pack *p, char *node, struct err *e)
 	fd = openat(top, node, how);
 	if (fd < 0)
 		return err_sys(e, errno, "open 'inbox/%s'", node);
+	r = check_owner(p, fd, node, e);
+	if (r < 0)
+		return r;
 	(void)fchmod(fd, 0755); /* ours to change, if we made it */
-	return fd;
+	return steal_fd(&fd);
 }
 
 static int put_all(struct pack *p, int local, json_t *answer, struct err *e)

@@ -108,6 +108,18 @@ int fd_write_all(int fd, const void *data, size_t len, struct err *e)
 	return 0;
 }
 
+/* New, whatever is there: what a process of this id left, or what a stranger
+ * put where others may write. */
+static int make_new(int dirfd, const char *name)
+{
+	const int how = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+	int fd = openat(dirfd, name, how, 0600);
+
+	if (fd >= 0 || errno != EEXIST || unlinkat(dirfd, name, 0) < 0)
+		return fd;
+	return openat(dirfd, name, how, 0600);
+}
+
 int fd_replace(int dirfd, const char *name, const void *data, size_t len,
 	       unsigned flags, struct err *e)
 {
@@ -119,14 +131,16 @@ int fd_replace(int dirfd, const char *name, const void *data, size_t len,
 	if (snprintf(tmp, sizeof(tmp), ".%s.%d", name, (int)getpid()) >=
 	    (int)sizeof(tmp))
 		return err_sys(e, ENAMETOOLONG, "write '%s'", name);
-	fd = openat(dirfd, tmp,
-		    O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
-		    0600);
+	fd = make_new(dirfd, tmp);
 	if (fd < 0)
 		return err_sys(e, errno, "create '%s'", name);
 	r = fd_write_all(fd, data, len, e);
 	if (r < 0)
 		goto err;
+	if ((flags & FD_REPLACE_PUBLIC) && fchmod(fd, 0644) < 0) {
+		r = err_sys(e, errno, "mode of '%s'", name);
+		goto err;
+	}
 	if ((flags & FD_REPLACE_SYNC) && fsync(fd) < 0) {
 		r = err_sys(e, errno, "sync '%s'", name);
 		goto err;

@@ -30,7 +30,8 @@ int fd_read_file(int dirfd, const char *path, size_t max, char **ret_text,
 int fd_write_all(int fd, const void *data, size_t len, struct err *e);
 
 enum fd_replace_flags {
-	FD_REPLACE_SYNC = 1 << 0, /* durable: fsync file and directory */
+	FD_REPLACE_SYNC = 1 << 0,   /* durable: fsync file and directory */
+	FD_REPLACE_PUBLIC = 1 << 1, /* mode 0644, whatever the umask; or 0600 */
 };
 
 /*

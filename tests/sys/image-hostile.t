@@ -145,6 +145,13 @@ like "$inbox" '^inbox:' "without a link it is packed to the inbox" ||
 node=${inbox#inbox:}
 node=${node%/*}
 rm -rf "$T/store/inbox/$node"
+mkdir "$T/store/inbox/$node"
+chown 4242:4242 "$T/store/inbox/$node"
+run timeout 20 dsec-img pack "$id" --as root/p:1
+is "$status $(field "$out" .error.code) $(ls -A "$T/store/inbox/$node")" \
+	"77 permission " "a stranger's directory of our name is not written" ||
+	diag "$out"
+rm -rf "$T/store/inbox/$node"
 ln -s "$T/outside" "$T/store/inbox/$node"
 run timeout 20 dsec-img pack "$id" --as root/p:1
 is "$(field "$out" .ok) $(ls -A "$T/outside")" "false " \

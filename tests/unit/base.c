@@ -138,9 +138,19 @@ static void test_read(void)
 	unlinkat(top, "r", 0);
 }
 
+static int mode_of(const char *name)
+{
+	struct stat st;
+
+	return fstatat(top, name, &st, AT_SYMLINK_NOFOLLOW) < 0
+		       ? -errno
+		       : (int)(st.st_mode & 07777);
+}
+
 static void test_replace(void)
 {
-	char longest[NAME_MAX + 1];
+	char longest[NAME_MAX + 1], tmp[32];
+	mode_t umask_was = umask(077);
 	struct err e = {0};
 
 	good(fd_replace(top, "f", "old", 3, 0, &e), &e, "a new file");
@@ -151,12 +161,25 @@ static void test_replace(void)
 	good(fd_replace(top, "f", "", 0, 0, &e), &e, "by nothing");
 	ok(holds("f", ""), "it is empty");
 	mkdirat(top, "d", 0700);
+	fd_replace(top, "m", "", 0, FD_REPLACE_PUBLIC, NULL);
+	is_int(mode_of("m"), 0644, "for others to read, whatever the umask");
+	fd_replace(top, "m", "", 0, 0, NULL);
+	is_int(mode_of("m"), 0600, "or for us alone");
+	unlinkat(top, "m", 0);
+	/* Somebody knew the name it has before. */
+	snprintf(tmp, sizeof(tmp), ".f.%d", (int)getpid());
+	mkfifoat(top, tmp, 0600);
+	alarm(20);
+	good(fd_replace(top, "f", "x", 1, 0, &e), &e, "a pipe in the way");
+	alarm(0);
+	ok(holds("f", "x"), "is not written to");
 	is_int(fd_replace(top, "d", "x", 1, 0, &e), -EISDIR, "not a directory");
 	memset(longest, 'n', NAME_MAX);
 	longest[NAME_MAX] = '\0';
 	is_int(fd_replace(top, longest, "x", 1, 0, &e), -ENAMETOOLONG,
 	       "too long a name");
 	is_int(entries("."), 2, "nothing is left of the failures");
+	umask(umask_was);
 	unlinkat(top, "d", AT_REMOVEDIR);
 	unlinkat(top, "f", 0);
 }
