@@ -106,8 +106,9 @@ int img_table(const struct img_op *op, struct field **ret, size_t *ret_n,
 /*
  * img_store(c, create, ret, e):
  * The store that the request's "store", images.json or the default names, open
- * until the request ends; with ${create} it is made if need be, else
- * "image_unknown" where there is none.
+ * until the request ends; with ${create} it is made if need be (but for the
+ * default in a directory that is there, else "not_found"), else "image_unknown"
+ * where there is none.
  */
 int img_store(struct img_ctx *c, bool create, const struct store **ret,
 	      struct err *e);

@@ -173,6 +173,21 @@ int img_store_path(const struct img_ctx *c, char *path, struct err *e)
 	return tree_path(path, e, "%s", *dir ? dir : c->config.store);
 }
 
+/* The default store is made with what is above it; of another path that is
+ * where a disk may be missing. */
+static int make_store(struct img_ctx *c, const char *path, struct err *e)
+{
+	char dir[PATH_MAX];
+	size_t len;
+	int r;
+
+	r = tree_path(dir, e, "%s/img", c->tree.lib);
+	len = strlen(dir);
+	if (r == 0 && !strncmp(path, dir, len) && !strcmp(path + len, "/store"))
+		r = fd_mkdir_p(dir, 0755, e);
+	return r < 0 ? r : store_create(path, &c->store, e);
+}
+
 int img_store(struct img_ctx *c, bool create, const struct store **ret,
 	      struct err *e)
 {
@@ -182,7 +197,7 @@ int img_store(struct img_ctx *c, bool create, const struct store **ret,
 	if (!c->have_store) {
 		r = img_store_path(c, path, e);
 		if (r == 0)
-			r = create ? store_create(path, &c->store, e)
+			r = create ? make_store(c, path, e)
 				   : store_open(path, &c->store, e);
 		c->have_store = r == 0;
 	}

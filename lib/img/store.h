@@ -50,8 +50,9 @@ void store_close(struct store *s);
 
 /*
  * store_open(path, ret, e): the store at ${path}; -ENOENT, code
- * "image_unknown", where there is none.  store_create(): made if need be; one
- * that is there may be another user's.
+ * "image_unknown", where there is none.  store_create(): made if need be, in a
+ * directory that is there (else "not_found"); one that is there may be another
+ * user's.
  */
 int store_open(const char *path, struct store *ret, struct err *e);
 int store_create(const char *path, struct store *ret, struct err *e);

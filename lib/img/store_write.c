@@ -135,13 +135,26 @@ static int make_head(const struct store *s, struct err *e)
 	return r < 0 ? r : store_sync_dir(s->fd, e);
 }
 
+/* Not its parents: where a disk that should hold it is not mounted, another
+ * would be filled. */
+static int make_root(const char *path, struct err *e)
+{
+	if (mkdir(path, 0755) == 0 || errno == EEXIST)
+		return 0;
+	if (errno != ENOENT)
+		return err_sys(e, errno, "make '%s'", path);
+	return err_set(e, -ENOENT, "not_found",
+		       "the directory it is to be in is missing: mount or "
+		       "make that first");
+}
+
 static int make_store(const char *path, struct err *e)
 {
 	auto_store struct store s = STORE_INIT;
 	struct stat st;
 	int r;
 
-	r = fd_mkdir_p(path, 0755, e);
+	r = make_root(path, e);
 	if (r < 0)
 		return r;
 	s.fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

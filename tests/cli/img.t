@@ -188,6 +188,16 @@ is "$status $(field "$out" .error.message)" "65 'name' or 'all' is missing" \
 run dsec-img verify root/base:1 --all
 is "$status $(field "$out" .error.message)" "65 'name' and 'all': one of them" \
 	"verify: of a name and all"
+# Where the disk of the store is not mounted, the one below is not filled.
+run dsec-img import "dir:$T/base" --as root/base:1 --store "$T/nosuch/shared"
+is "$status $(code)" "1 not_found" "import: --store where its parent is missing"
+like "$(field "$out" .error.message)" "$T/nosuch/shared'.* mount or make that" \
+	"and what helps"
+echo "{\"store\":\"$T/nosuch/shared\"}" >"$DSEC_CONFIG/images.json"
+run dsec-img import "dir:$T/base" --as root/base:1
+is "$status $(code)" "1 not_found" "import: the same of images.json"
+rm "$DSEC_CONFIG/images.json"
+is "$(ls -d "$T/nosuch" 2>"$T/null")" "" "and nothing is made"
 run dsec-img export root/nosuch:1 "tar:$T/nosuch.tar"
 like "$(field "$out" .error.message)" "^there is no image 'root/nosuch:1'" \
 	"an unknown image is named once"
