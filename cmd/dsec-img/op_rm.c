@@ -36,7 +36,8 @@ static int add_user(struct removal *rm, const char *type, const char *user,
 	rm->count++;
 	n = snprintf(one, sizeof(one), "%s%s %s%s%s%s", rm->len ? ", " : "",
 		     type, user, *more ? " (" : "", more, *more ? ")" : "");
-	if (rm->unlisted || rm->len + (size_t)n > LISTED_MAX) {
+	if (rm->unlisted || (size_t)n >= sizeof(one) ||
+	    rm->len + (size_t)n > LISTED_MAX) {
 		rm->unlisted++;
 	} else {
 		memcpy(rm->users + rm->len, one, (size_t)n + 1);
