@@ -279,6 +279,21 @@ static int tell_store(struct usage *u, json_t *answer, struct err *e)
 	return r;
 }
 
+static int tell_all(struct usage *u, struct err *e)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < u->tags.n; i++) {
+		r = tell(u, &u->tags.at[i], e);
+		/* See add_image(). */
+		if (r == -EBADMSG || r == -ENOENT) {
+			memset(e, 0, sizeof(*e));
+			r = 0;
+		}
+	}
+	return r;
+}
+
 int op_du(struct img_ctx *c, const json_t *req, json_t *answer, struct err *e)
 {
 	const json_t *names = json_object_get(req, "names"), *name;
@@ -295,9 +310,8 @@ int op_du(struct img_ctx *c, const json_t *req, json_t *answer, struct err *e)
 			if (r < 0)
 				break;
 		}
-	} else {
-		for (i = 0; r == 0 && i < u.tags.n; i++)
-			r = tell(&u, &u.tags.at[i], e);
+	} else if (r == 0) {
+		r = tell_all(&u, e);
 	}
 	if (r == 0)
 		r = tell_store(&u, answer, e);

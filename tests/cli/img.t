@@ -309,6 +309,17 @@ is "$(events damaged '.name // .digest')" "root/env:1,root/over:1," \
 run dsec-img env root/base:1 root/over:1
 is "$(code)" image_damaged "env: reads none that is damaged"
 cat "$T/meta" >"$meta"
+manifest=$(hex .digest root/over:1)
+manifest=$store/manifest/sha256/$(printf %.2s "$manifest")/$manifest.json
+cp "$manifest" "$T/manifest"
+flip "$manifest" 0
+run dsec-img du
+is "$status $(events image .name)" \
+	"0 root/base:1,root/other:latest,root/repo:1,root/sub/deep:1," \
+	"du: passes over what cannot be read"
+run dsec-img du root/over:1
+is "$status $(code)" "1 image_damaged" "du: not when it is asked for"
+cat "$T/manifest" >"$manifest"
 blob=$(hex '.devices[0].root' root/base:1)
 blob=$store/blob/sha256/$(printf %.2s "$blob")/$blob.data
 cp "$blob" "$T/blob"
