@@ -98,6 +98,7 @@ struct fsnode *fsnode_new(struct fstree *t)
 	n = &s->nodes[s->n++];
 	memset(n, 0, sizeof(*n));
 	t->count++;
+	t->made++;
 	return n;
 }
 
@@ -144,6 +145,20 @@ struct fsnode *fstree_root(struct fstree *t)
 size_t fstree_count(const struct fstree *t)
 {
 	return t->count;
+}
+
+size_t fstree_made(const struct fstree *t)
+{
+	return t->made;
+}
+
+uint64_t fstree_bytes(const struct fstree *t)
+{
+	uint64_t sum = (uint64_t)t->made * sizeof(struct fsnode);
+
+	for (const struct fs_block *b = t->blocks; b; b = b->next)
+		sum += b->used;
+	return sum;
 }
 
 /* --- devices ----------------------------------------------------------- */

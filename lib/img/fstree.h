@@ -90,6 +90,12 @@ static inline void fstree_cleanup(struct fstree **t)
 struct fsnode *fstree_root(struct fstree *t);
 size_t fstree_count(const struct fstree *t); /* inodes, the root too */
 
+/* What a limit of memory goes by.  fstree_made(t): inodes, those that were
+ * removed or replaced too.  fstree_bytes(t): of them, their names and all else
+ * they have. */
+size_t fstree_made(const struct fstree *t);
+uint64_t fstree_bytes(const struct fstree *t);
+
 /*
  * The device table.  fstree_device(t, dev, ret_index, e): the index (from 1) of
  * ${dev}, entered if it is not there; -E2BIG beyond FS_DEVICES_MAX.

@@ -250,7 +250,9 @@ static void adopt(struct fstree *t, struct fstree *upper)
 		b = &(*b)->next;
 	*b = steal_ptr(upper->blocks);
 	t->count += upper->count;
+	t->made += upper->made;
 	upper->count = 0;
+	upper->made = 0;
 	upper->ndevices = 0;
 }
 

@@ -27,6 +27,7 @@ struct fstree {
 	struct fs_block *blocks; /* the first is the one being filled */
 	struct fs_slab *slabs;
 	size_t count;
+	size_t made; /* nodes, those without a name too */
 	uint64_t seed;
 	size_t ndevices;
 	struct fsdevice devices[FS_DEVICES_MAX];

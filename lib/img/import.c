@@ -138,13 +138,33 @@ static size_t xattr_bytes(const struct fsnode *n)
 	return sum;
 }
 
+static int room(uint64_t n, struct err *e)
+{
+	if (n < IMPORT_NODES_MAX)
+		return 0;
+	return err_set(e, -EFBIG, "too_large", "more than %u entries",
+		       IMPORT_NODES_MAX);
+}
+
+int import_nodes(const struct import *x, struct err *e)
+{
+	return room(fstree_made(x->tree), e);
+}
+
+int import_room(const struct import *x, struct err *e)
+{
+	int r = import_nodes(x, e);
+
+	return r < 0 ? r : room(x->entries, e);
+}
+
 int import_text(struct import *x, size_t len, struct err *e)
 {
 	x->text += len;
 	if (x->text <= IMPORT_TEXT_MAX)
 		return 0;
 	return err_set(e, -EFBIG, "too_large",
-		       "attributes and targets of links over %u MiB together",
+		       "attributes, links and whiteouts over %u MiB together",
 		       IMPORT_TEXT_MAX >> 20);
 }
 

@@ -20,12 +20,15 @@ enum import_flags {
 	IMPORT_OCI = 1 << 0,
 };
 
-#define IMPORT_NODES_MAX (8U << 20) /* of a tree */
+#define IMPORT_NODES_MAX (8U << 20) /* of a tree; entries of an archive, too   \
+				     */
 #define IMPORT_HOLES_MAX (4U << 20) /* chunks that are holes: 4 TiB */
 #define IMPORT_XATTR_MAX 65536U	    /* bytes of a value, and of all of them */
-/* Bytes of attributes and of links' targets of a tree: they are in memory, and
- * compress well. */
+/* Bytes of attributes, of links' targets, of hard links' names and of whiteouts
+ * of a tree: they are in memory, and compress well. */
 #define IMPORT_TEXT_MAX (512U << 20)
+/* fstree_bytes() of all layers of an image together. */
+#define IMPORT_BYTES_MAX (4ULL << 30)
 
 struct import_dropped {
 	uint64_t xattrs, devices, sockets, others;

@@ -31,6 +31,10 @@ int filling_end(struct filling *f, struct err *e);
 int import_xattr(struct import *x, struct fsnode *n, const char *name,
 		 const void *value, size_t len, struct err *e);
 
+/* import_nodes(x, e): may there be one more node?  import_room(): or entry? */
+int import_nodes(const struct import *x, struct err *e);
+int import_room(const struct import *x, struct err *e);
+
 /* import_text(x, len, e): so much of IMPORT_TEXT_MAX is used. */
 int import_text(struct import *x, size_t len, struct err *e);
 

@@ -353,6 +353,19 @@ static int import_layer(struct importing *m, struct oci_files *f,
 	return r;
 }
 
+/* The limits of a tree hold for each layer; they are all in memory here. */
+static int check_sum(const struct fstree *t, const struct fstree *upper,
+		     struct err *e)
+{
+	if (fstree_made(t) + fstree_made(upper) <= IMPORT_NODES_MAX &&
+	    fstree_bytes(t) + fstree_bytes(upper) <= IMPORT_BYTES_MAX)
+		return 0;
+	return err_set(e, -EFBIG, "too_large",
+		       "the image's layers have more than %u entries, or %u "
+		       "MiB of names and attributes",
+		       IMPORT_NODES_MAX, (unsigned)(IMPORT_BYTES_MAX >> 20));
+}
+
 /* The layers of an image one over the other, as a root has them. */
 static int merge_layers(struct importing *m, struct oci_files *f,
 			const struct oci_image *img, struct fstree *tree,
@@ -371,6 +384,9 @@ static int merge_layers(struct importing *m, struct oci_files *f,
 				       ? r
 				       : err_wrap(e, r, "layer %zu", i + 1);
 		*ret_bytes += l.new_bytes;
+		r = check_sum(tree, upper, e);
+		if (r < 0)
+			return r;
 		r = fstree_merge(tree, upper, true, e);
 		if (r == -E2BIG)
 			return err_set(e, r, "unsupported",

@@ -111,7 +111,10 @@ static int keep_whiteout(struct taking *k, const char *path, bool opaque,
 			 struct err *e)
 {
 	size_t len = strlen(path), dir;
+	int r = import_text(k->x, len, e);
 
+	if (r < 0)
+		return r;
 	while (len > 0 && path[len - 1] == '/')
 		len--;
 	for (dir = len; dir > 0 && path[dir - 1] != '/';)
@@ -164,7 +167,10 @@ static int put_whiteouts(struct taking *k, struct err *e)
 
 	for (size_t at = 0; at < k->whiteouts.len; at += strlen(p) + 1) {
 		p = k->whiteouts.data + at;
-		r = put_whiteout(k->x, p, e);
+		/* Not an entry more, but the parents it implies may be. */
+		r = import_nodes(k->x, e);
+		if (r == 0)
+			r = put_whiteout(k->x, p, e);
 		if (r < 0 && is_entry(r)) {
 			err_wrap(e, r, "whiteout of '%s'",
 				 import_name(p, name));
@@ -183,8 +189,10 @@ static int put_whiteouts(struct taking *k, struct err *e)
 
 static int put_link(struct taking *k, const struct tar_entry *en, struct err *e)
 {
+	const char *slash = strrchr(en->path, '/');
 	struct fstree *t = k->x->tree;
 	struct fsnode *n;
+	int r;
 
 	if (strlen(en->link) >= PATH_MAX)
 		return err_sys(e, ENAMETOOLONG, "the name it links to");
@@ -196,7 +204,8 @@ static int put_link(struct taking *k, const struct tar_entry *en, struct err *e)
 	/* To itself, or once more: it is there. */
 	if (fstree_find(t, en->path) == n)
 		return 0;
-	return fstree_link(t, en->path, n, e);
+	r = import_text(k->x, strlen(slash ? slash + 1 : en->path), e);
+	return r < 0 ? r : fstree_link(t, en->path, n, e);
 }
 
 static int attr_of(const struct tar_entry *en, struct fsnode *ret,
@@ -303,10 +312,8 @@ static int put_entry(struct taking *k, const struct tar_entry *en,
 	}
 	if (strlen(en->path) >= PATH_MAX)
 		return err_sys(e, ENAMETOOLONG, "its name");
-	if (fstree_count(x->tree) >= IMPORT_NODES_MAX)
-		return err_set(e, -EFBIG, "too_large", "more than %u entries",
-			       IMPORT_NODES_MAX);
-	if (x->flags & IMPORT_OCI)
+	r = import_room(x, e);
+	if (r == 0 && x->flags & IMPORT_OCI)
 		r = meaning_of(en->path, &what, e);
 	if (r < 0)
 		return r;

@@ -142,9 +142,13 @@ static int read_members(struct oci_files *f, struct source *s, struct err *e)
 		return rc;
 	r.skip = source_skip;
 	while ((rc = tar_next(&r, &en, e)) > 0) {
-		if (en->bad || en->type == TAR_DIR || en->type == TAR_OTHER ||
-		    strlen(en->path) >= PATH_MAX)
+		if (en->bad || en->type == TAR_DIR || en->type == TAR_OTHER)
 			continue;
+		if (strlen(en->path) >= PATH_MAX ||
+		    strlen(en->link) >= PATH_MAX) {
+			rc = bad(e, "a name that is too long", en->path);
+			break;
+		}
 		if (en->type == TAR_FILE && en->sparse) {
 			rc = bad(e, "a sparse file in an image's archive",
 				 en->path);
