@@ -144,23 +144,32 @@ static int sync_upper(const struct pack *p, struct err *e)
 		       : 0;
 }
 
+/* What can be known of it while it still runs. */
+static int find_sandbox(struct pack *p, struct err *e)
+{
+	int r, gone = 0;
+
+	r = open_upper(p, e);
+	if (r == 0)
+		r = parents_of(p, e);
+	/* Without these it has ended: its supervisor's place tells how. */
+	if (r == -ENOENT)
+		gone = hold_take(&p->c->tree, p->id, &p->hold, e);
+	return gone < 0 ? gone : r;
+}
+
 static int stand_still(struct pack *p, struct err *e)
 {
 	int r;
 
-	r = open_upper(p, e);
+	r = sync_upper(p, e); /* most of it, while it still runs */
 	if (r == 0)
-		r = sync_upper(p, e); /* most of it, while it still runs */
-	/* Without an upper it has ended: its supervisor's place tells how. */
-	if (r == 0 || r == -ENOENT)
 		r = hold_take(&p->c->tree, p->id, &p->hold, e);
+	p->held_ms = clock_ms();
 	if (r == 0)
 		r = sync_upper(p, e);
-	if (r < 0)
-		return r;
-	p->held_ms = clock_ms();
 	p->uid_base = (uint32_t)json_int(p->hold.spec, "uid_base", 0);
-	return parents_of(p, e);
+	return r;
 }
 
 /* --- the walk ------------------------------------------------------------ */
@@ -200,7 +209,7 @@ static int on_removed(void *arg, const char *rule, const char *path,
 		       : 0;
 }
 
-/* The upper into tree and blob, and back to running. */
+/* The upper into tree and blob. */
 static int walk(struct pack *p, struct err *e)
 {
 	struct pack_upper up = {
@@ -219,9 +228,19 @@ static int walk(struct pack *p, struct err *e)
 	r = pack_upper(&up, &p->n, e);
 	if (r == 0)
 		r = hold_check(&p->hold, e);
+	return r < 0 ? err_wrap(e, r, "sandbox %s", p->id) : 0;
+}
+
+/* It stands still for this and nothing else. */
+static int walk_held(struct pack *p, struct err *e)
+{
+	int r = stand_still(p, e);
+
+	if (r == 0)
+		r = walk(p, e);
 	hold_done(&p->hold);
 	p->held_ms = clock_ms() - p->held_ms;
-	return r < 0 ? err_wrap(e, r, "sandbox %s", p->id) : 0;
+	return r;
 }
 
 /* Where the blob is written first: in the store, or on this node. */
@@ -235,7 +254,7 @@ static int pack_into(struct pack *p, int dirfd, struct blob_dict *dict,
 		return err_sys(e, ENOMEM, "pack");
 	r = blob_open(dirfd, dict, p->tree, &p->blob, e);
 	if (r == 0)
-		r = walk(p, e);
+		r = walk_held(p, e);
 	if (r == 0 && !p->dry_run)
 		r = blob_finish(p->blob, p->tree, store_open_blob,
 				(void *)(uintptr_t)p->store, MIN_SAVED, &p->dev,
@@ -246,7 +265,7 @@ static int pack_into(struct pack *p, int dirfd, struct blob_dict *dict,
 static int pack_dry(struct pack *p, struct err *e)
 {
 	p->tree = fstree_new();
-	return p->tree ? walk(p, e) : err_sys(e, ENOMEM, "pack");
+	return p->tree ? walk_held(p, e) : err_sys(e, ENOMEM, "pack");
 }
 
 /* --- the answer ---------------------------------------------------------- */
@@ -282,7 +301,7 @@ static int pack(struct pack *p, const json_t *req, json_t *answer,
 	if (r == 0 && !p->dry_run)
 		r = pack_find_store(p, e);
 	if (r == 0)
-		r = stand_still(p, e);
+		r = find_sandbox(p, e);
 	if (r < 0)
 		return r;
 	if (p->dry_run)
