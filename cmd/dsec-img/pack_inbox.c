@@ -41,10 +41,23 @@ static void sweep(int top)
 	}
 }
 
+static int make_locked(int top, const char *name, int *ret_fd, struct err *e)
+{
+	auto_close int fd = -1;
+
+	if (mkdirat(top, name, 0700) < 0)
+		return err_sys(e, errno, "make '%s' to pack into", name);
+	fd = openat(top, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
+		return err_sys(e, errno, "open '%s' to pack into", name);
+	*ret_fd = steal_fd(&fd);
+	return 0;
+}
+
 static int scratch(const struct pack *p, char *name, int *ret_top, int *ret_fd,
 		   struct err *e)
 {
-	auto_close int top = -1, fd = -1;
+	auto_close int top = -1;
 	char path[PATH_MAX];
 	int r;
 
@@ -56,16 +69,17 @@ static int scratch(const struct pack *p, char *name, int *ret_top, int *ret_fd,
 	top = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (top < 0)
 		return err_sys(e, errno, "open '%s'", path);
-	sweep(top);
 	snprintf(name, 64, "%s.%d", p->id, (int)getpid());
-	if (mkdirat(top, name, 0700) < 0)
-		return err_sys(e, errno, "make '%s/%s'", path, name);
-	fd = openat(top, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
-		return err_sys(e, errno, "open '%s/%s'", path, name);
-	*ret_top = steal_fd(&top);
-	*ret_fd = steal_fd(&fd);
-	return 0;
+	/* Until it has its lock, another's sweep would take it for a dead
+	 * one's. */
+	if (flock(top, LOCK_EX) < 0)
+		return err_sys(e, errno, "lock '%s'", path);
+	sweep(top);
+	r = make_locked(top, name, ret_fd, e);
+	flock(top, LOCK_UN);
+	if (r == 0)
+		*ret_top = steal_fd(&top);
+	return r;
 }
 
 /* --- the archive --------------------------------------------------------- */

@@ -5,7 +5,7 @@
 # shellcheck source=tests/tap.sh
 . "$(dirname "$0")/../tap.sh"
 need_root
-need_tools jq setpriv unshare
+need_tools flock jq setpriv unshare
 tree_new
 
 busybox=$(command -v busybox) || plan_skip_all "needs busybox"
@@ -56,6 +56,23 @@ inbox=$(field "$out" .inbox)
 like "$inbox" '^inbox:[^/]+/root\.packed\.1$' "goes to its inbox"
 is "$(find "$T/shared" -name '*.tar' -perm /022 | wc -l)" 0 \
 	"where others cannot change it"
+# shellcheck disable=SC2317 # by wait_for
+waits() { # PID: for a lock
+	grep -q -- "-> FLOCK .* $1 " /proc/locks
+}
+
+# Between its making and its lock a place to pack into is nobody's.
+exec 9<"$DSEC_LIB/img/pack"
+flock 9
+dsec-img pack one --as root/packed:1 >"$T/waiting" 9<&- &
+packing=$!
+wait_for 20 waits $packing
+ok $? "one pack waits while another makes its place"
+run timeout 10 dsec-exec one -- sh -c :
+is "$status" 0 "and the sandbox runs on" || diag "$err"
+exec 9<&-
+wait $packing
+is "$? $(jq -r .inbox "$T/waiting")" "0 $inbox" "until it has its turn"
 builder import "$inbox" --as root/packed:1
 is "$status $(field "$out" '.proposed + " " + .kind')" \
 	"0 root/packed:1 workspace" "the builder imports it" || diag "$out$err"
