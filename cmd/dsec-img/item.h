@@ -86,6 +86,10 @@ bool tags_match(const char *name, const char *match);
 int claims_hold(struct img_ctx *c, int *ret_fd, bool *ret_unseen,
 		struct err *e);
 
+/* claims_unseen(unseen, answer): tell who asked that they were not looked at.
+ */
+int claims_unseen(bool unseen, json_t *answer);
+
 /* claims_in_use(c, set, e): the layers that claims of this node name; the
  * caller holds the lock. */
 int claims_in_use(struct img_ctx *c, struct dset *set, struct err *e);

@@ -15,6 +15,7 @@ struct pruning {
 	struct dset in_use; /* layers that claims name, or that are busy */
 	struct dset idle;   /* layers that were unmounted */
 	bool dry_run;
+	bool unseen;	 /* the claims of this node: leases must do */
 	struct err lost; /* of an event that could not be written */
 };
 
@@ -49,10 +50,9 @@ static int end_idle(void *arg, const struct digest *d, enum image_way way,
 static int unmount_idle(struct pruning *p, struct err *e)
 {
 	auto_close int lock = -1;
-	bool unseen = false;
 	int r;
 
-	r = claims_hold(p->c, &lock, &unseen, e);
+	r = claims_hold(p->c, &lock, &p->unseen, e);
 	if (r <= 0)
 		return r;
 	r = claims_in_use(p->c, &p->in_use, e);
@@ -65,6 +65,17 @@ static int unmount_idle(struct pruning *p, struct err *e)
 		r = layer_leases_tidy(&p->node, p->s, p->in_use.d, p->in_use.n,
 				      e);
 	return r;
+}
+
+static int prune_node(struct pruning *p, char *holder, struct err *e)
+{
+	int r = tree_node(&p->c->tree, holder, NULL);
+
+	if (r == 0)
+		return unmount_idle(p, e);
+	/* Who may not see its name sees no sandbox and no mount of it. */
+	p->unseen = r != -ENOENT;
+	return 0;
 }
 
 /* --- the store ----------------------------------------------------------- */
@@ -137,7 +148,8 @@ static int answer_of(const struct pruning *p, const struct prune_result *res,
 			 (json_int_t)res->freed_bytes, "unmounted",
 			 (json_int_t)p->idle.n, "dry_run", p->dry_run,
 			 "read_only", !p->s || !p->s->builder);
-	if (r == 0 && json_object_update(answer, more) < 0)
+	if (r == 0 && (json_object_update(answer, more) < 0 ||
+		       claims_unseen(p->unseen, answer) < 0))
 		r = err_sys(e, ENOMEM, "answer");
 	return r;
 }
@@ -152,9 +164,8 @@ int op_prune(struct img_ctx *c, const json_t *req, json_t *answer,
 
 	p.node = (struct layer_node){c->tree.run, c->tree.lib, holder};
 	r = open_store(&p, req, e);
-	/* Who may not see the node's name sees none of its mounts either. */
-	if (r == 0 && tree_node(&c->tree, holder, NULL) == 0)
-		r = unmount_idle(&p, e);
+	if (r == 0)
+		r = prune_node(&p, holder, e);
 	if (r == 0)
 		r = prune_store(&p, req, &res, e);
 	if (r == 0)

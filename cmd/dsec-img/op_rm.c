@@ -25,6 +25,7 @@ struct removal {
 	char users[LISTED_MAX + 64];
 	size_t len; /* of users */
 	unsigned count, unlisted;
+	bool unseen; /* the claims of this node: leases must do */
 };
 
 static int add_user(struct removal *rm, const char *type, const char *user,
@@ -167,13 +168,13 @@ static int lease_uses(void *arg, const char *holder, const struct digest *d,
 	return add_user(a->rm, "lease", holder, why, e);
 }
 
-static int leases_use(struct removal *rm, bool unseen, struct err *e)
+static int leases_use(struct removal *rm, struct err *e)
 {
 	char node[TREE_NODE_LEN + 1];
 	struct lease_arg a = {.rm = rm};
 
 	/* Its mounts that no sandbox uses are no reason. */
-	if (!unseen && tree_node(&rm->c->tree, node, NULL) == 0)
+	if (!rm->unseen && tree_node(&rm->c->tree, node, NULL) == 0)
 		a.own = node;
 	return store_leases(rm->s, lease_uses, &a, e);
 }
@@ -197,7 +198,7 @@ static int refuse_users(struct removal *rm, struct err *e)
  * for him.
  */
 static int remove_locked(struct removal *rm, const struct img_name *name,
-			 const struct digest *d, bool unseen, struct err *e)
+			 const struct digest *d, struct err *e)
 {
 	struct digest now;
 	int r;
@@ -208,7 +209,7 @@ static int remove_locked(struct removal *rm, const struct img_name *name,
 			    "'%s' leads to another image since just now",
 			    rm->name);
 	if (r == 0)
-		r = leases_use(rm, unseen, e);
+		r = leases_use(rm, e);
 	if (r == 0)
 		r = refuse_users(rm, e);
 	return r < 0 ? r : store_untag(rm->s, name, e);
@@ -220,7 +221,6 @@ static int remove_name(struct removal *rm, const struct img_name *name,
 		       const json_t *req, struct err *e)
 {
 	auto_close int lock = -1;
-	bool unseen = false;
 	struct digest d;
 	int r;
 
@@ -233,10 +233,10 @@ static int remove_name(struct removal *rm, const struct img_name *name,
 		r = children_use(rm, e);
 	if (r < 0)
 		return r;
-	r = claims_hold(rm->c, &lock, &unseen, e);
+	r = claims_hold(rm->c, &lock, &rm->unseen, e);
 	if (r > 0)
 		r = claim_layers(&rm->c->tree, claim_uses, rm, e);
-	return r < 0 ? r : remove_locked(rm, name, &d, unseen, e);
+	return r < 0 ? r : remove_locked(rm, name, &d, e);
 }
 
 int op_rm(struct img_ctx *c, const json_t *req, json_t *answer, struct err *e)
@@ -259,6 +259,7 @@ int op_rm(struct img_ctx *c, const json_t *req, json_t *answer, struct err *e)
 		r = remove_name(&rm, &name, req, e);
 	if (r == 0 &&
 	    (json_object_set_new(answer, "name", json_string(rm.name)) < 0 ||
+	     claims_unseen(rm.unseen, answer) < 0 ||
 	     (rm.kept_by && json_object_set_new(answer, "kept_by",
 						json_string(rm.kept_by)) < 0)))
 		r = err_sys(e, ENOMEM, "answer");

@@ -27,6 +27,13 @@ int claims_hold(struct img_ctx *c, int *ret_fd, bool *ret_unseen, struct err *e)
 	return r;
 }
 
+int claims_unseen(bool unseen, json_t *answer)
+{
+	return unseen ? json_object_set_new(answer, "sandboxes_seen",
+					    json_false())
+		      : 0;
+}
+
 static int add_layers(void *arg, const char *id, const json_t *claim,
 		      const struct digest *layers, size_t n, struct err *e)
 {

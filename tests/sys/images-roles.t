@@ -81,6 +81,19 @@ run dsec-run --rm --image root/base:1 --layer root/packed:1 -- \
 is "$out" made "and the node runs on it" || diag "$err"
 builder inspect root/packed:1
 is "$(field "$out" '.parents | length')" 1 "it knows what it was packed on"
+builder tag root/base:1 root/spare:1
+chown root:root "$T/run" && chmod 700 "$T/run"
+builder rm root/spare:1
+is "$status $(field "$out" .sandboxes_seen)" "0 false" \
+	"a builder who may not see the sandboxes is told so" || diag "$out"
+builder prune
+is "$status $(field "$(printf '%s\n' "$out" | tail -n 1)" .sandboxes_seen)" \
+	"0 false" "by prune too" || diag "$out"
+chown 4711:4711 "$T/run"
+builder tag root/base:1 root/spare:1
+builder rm root/spare:1
+is "$status $(field "$out" 'has("sandboxes_seen")')" "0 false" \
+	"and who sees them is not"
 builder rm root/base:1
 is "$status $(code)" "1 image_in_use" "which is kept for it"
 run dsec-img rm root/packed:1
