@@ -20,8 +20,7 @@ enum import_flags {
 	IMPORT_OCI = 1 << 0,
 };
 
-#define IMPORT_NODES_MAX (8U << 20) /* of a tree; entries of an archive, too   \
-				     */
+#define IMPORT_NODES_MAX (8U << 20) /* of a tree; entries of an archive */
 #define IMPORT_HOLES_MAX (4U << 20) /* chunks that are holes: 4 TiB */
 #define IMPORT_XATTR_MAX 65536U	    /* bytes of a value, and of all of them */
 /* Bytes of attributes, of links' targets, of hard links' names and of whiteouts

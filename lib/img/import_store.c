@@ -261,7 +261,7 @@ static int key_of(const struct importing *m, const struct digest *diff_id,
 	return 0;
 }
 
-/* 1: the store had it. */
+/* 1: the store had it, whole. */
 static int cached_layer(struct importing *m, const struct digest *key,
 			struct layer *ret_layer, struct fstree **ret_tree,
 			struct err *e)
@@ -274,12 +274,15 @@ static int cached_layer(struct importing *m, const struct digest *key,
 		return r;
 	r = hold(m, &digest, e);
 	if (r == 0)
-		r = store_layer(m->store, &digest, ret_layer, e);
-	if (r == -ENOENT) /* pruned before we held it */
-		return 0;
+		r = store_layer_checked(m->store, &digest, ret_layer, e);
 	if (r == 0)
 		r = store_tree(m->store, ret_layer, ret_tree, e);
-	return r < 0 ? r : 1;
+	if (r == 0)
+		return 1;
+	layer_done(ret_layer);
+	/* Pruned before we held it, or damaged: it is made anew, and what is
+	 * damaged replaced. */
+	return r == -ENOENT || r == -EBADMSG ? 0 : r;
 }
 
 static int layer_source(const struct oci_layer *l, struct layer *layer,

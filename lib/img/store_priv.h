@@ -70,7 +70,8 @@ int store_replace(const struct store *s, const char *rel, const json_t *obj,
 
 /*
  * store_publish(s, tmpfd, name, kind, d, e): the finished, synced file ${name}
- * gets its place.  One of that length that is there stays, another is replaced.
+ * gets its place.  The same that is there stays, another, which is damaged, is
+ * replaced; of data (STORE_DATA) the length alone is looked at.
  */
 int store_publish(const struct store *s, int tmpfd, const char *name,
 		  enum store_kind kind, const struct digest *d, struct err *e);

@@ -14,6 +14,8 @@
 #include "base/clock.h"
 #include "img/store_priv.h"
 
+#define COMPARE_SIZE (64 * 1024)
+
 int store_must_build(const struct store *s, struct err *e)
 {
 	struct stat st;
@@ -255,41 +257,98 @@ int store_replace(const struct store *s, const char *rel, const json_t *obj,
 
 /* --- names that stay ----------------------------------------------------- */
 
-/* 1: ${base} is a file of ${size} bytes; 0: another one; or -errno. */
-static int there(int dir, const char *base, off_t size)
+/* A file on its way to its name. */
+struct fresh {
+	int dir;
+	const char *name;
+	off_t size;
+	bool compare; /* what has that name already, byte by byte */
+};
+
+static ssize_t read_full(int fd, char *data, size_t len)
 {
+	size_t got = 0;
+
+	while (got < len) {
+		ssize_t n = read(fd, data + got, len - got);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		if (n == 0)
+			break;
+		got += (size_t)n;
+	}
+	return (ssize_t)got;
+}
+
+/* 1: both are the same; 0: they differ, or the second cannot be read. */
+static int same_bytes(int ours, int theirs)
+{
+	auto_free char *data = malloc(2 * COMPARE_SIZE);
+	ssize_t n;
+
+	if (!data)
+		return -ENOMEM;
+	do {
+		n = read_full(ours, data, COMPARE_SIZE);
+		if (n < 0)
+			return (int)n;
+		if (read_full(theirs, data + COMPARE_SIZE, COMPARE_SIZE) != n ||
+		    memcmp(data, data + COMPARE_SIZE, (size_t)n) != 0)
+			return 0;
+	} while (n > 0);
+	return 1;
+}
+
+/* 1: ${base} is that file already; 0: another one; or -errno. */
+static int there(const struct fresh *f, int dir, const char *base)
+{
+	const int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+	auto_close int ours = -1;
+	auto_close int theirs = -1;
 	struct stat st;
 
 	if (fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
-	return S_ISREG(st.st_mode) && st.st_size == size;
+	if (!S_ISREG(st.st_mode) || st.st_size != f->size)
+		return 0;
+	if (!f->compare)
+		return 1;
+	ours = openat(f->dir, f->name, flags);
+	if (ours < 0)
+		return -errno;
+	theirs = openat(dir, base, flags);
+	return theirs < 0 ? -errno : same_bytes(ours, theirs);
 }
 
 /*
  * A second file of the same name would be the same, but whoever has the first
  * open on another node would lose it: so link(), which never replaces.
  */
-static int give_name(int tmpfd, const char *name, int dir, const char *base,
-		     off_t size)
+static int give_name(const struct fresh *f, int dir, const char *base)
 {
 	bool exists;
 	int r;
 
 	for (int i = 0; i < 10; i++) {
-		if (linkat(tmpfd, name, dir, base, 0) == 0)
+		if (linkat(f->dir, f->name, dir, base, 0) == 0)
 			return 0;
 		r = -errno;
 		if (r == -ENOENT)
 			return r;
 		/* EEXIST, or a file system that has no links */
 		exists = r == -EEXIST;
-		r = there(dir, base, size);
+		r = there(f, dir, base);
 		if (r == 1)
 			return 0;
+		if (r == -ENOMEM || r == -EMFILE || r == -ENFILE)
+			return r;
 		if (r == -ENOENT && exists)
 			continue; /* a prune just took it: link again */
 		/* damaged, or not there: ours is right */
-		return renameat(tmpfd, name, dir, base) < 0 ? -errno : 0;
+		return renameat(f->dir, f->name, dir, base) < 0 ? -errno : 0;
 	}
 	return -EAGAIN;
 }
@@ -297,6 +356,8 @@ static int give_name(int tmpfd, const char *name, int dir, const char *base,
 int store_publish(const struct store *s, int tmpfd, const char *name,
 		  enum store_kind kind, const struct digest *d, struct err *e)
 {
+	/* Data is many times all else, and has a check of its own. */
+	struct fresh f = {tmpfd, name, .compare = kind != STORE_DATA};
 	auto_close int dir = -1;
 	char rel[STORE_REL_MAX];
 	const char *base;
@@ -305,10 +366,11 @@ int store_publish(const struct store *s, int tmpfd, const char *name,
 
 	if (fstatat(tmpfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return err_sys(e, errno, "publish '%s'", name);
+	f.size = st.st_size;
 	r = parent_dir(s, store_rel(kind, d, rel), &dir, &base, e);
 	if (r < 0)
 		return r;
-	r = give_name(tmpfd, name, dir, base, st.st_size);
+	r = give_name(&f, dir, base);
 	if (r < 0)
 		return err_sys(e, -r, "publish '%s'", rel);
 	unlinkat(tmpfd, name, 0);
@@ -321,6 +383,7 @@ int store_put_back(const struct store *s, enum store_kind kind,
 {
 	char rel[STORE_REL_MAX], pruned[STORE_REL_MAX];
 	auto_close int dir = -1;
+	struct fresh f;
 	const char *base;
 	struct stat st;
 	int r;
@@ -331,7 +394,9 @@ int store_put_back(const struct store *s, enum store_kind kind,
 	r = parent_dir(s, store_rel(kind, d, rel), &dir, &base, NULL);
 	if (r < 0)
 		return r;
-	r = give_name(s->fd, pruned, dir, base, st.st_size);
+	/* It may be damaged itself: what is there stays. */
+	f = (struct fresh){s->fd, pruned, st.st_size, .compare = false};
+	r = give_name(&f, dir, base);
 	if (r < 0)
 		return r;
 	unlinkat(s->fd, pruned, 0);

@@ -95,6 +95,31 @@ json_is "$out" '["mine","new","/usr/bin:/bin","7","/tmp"]' \
 	"flags go over the image's configuration" \
 	'.config | [.env.A, .env.B, .env.PATH, .user, .workdir]'
 
+# A layer that other images share, damaged: made anew, in its place.
+for kind in erofs json; do
+	find "$store/source" -type f -name '*.json' -exec jq -r .digest {} + |
+		sed 's/^sha256://' | sort -u >"$T/layers"
+	while read -r hex; do
+		f=$store/manifest/sha256/$(printf %.2s "$hex")/$hex.json
+		if [ "$kind" = erofs ]; then
+			hex=$(jq -r .meta.digest "$f" | sed 's/^sha256://')
+			f=$store/meta/sha256/$(printf %.2s "$hex")/$hex.erofs
+		fi
+		[ "$(od -An -tx1 -j 100 -N1 "$f")" ] || diag "too short: $f"
+		chmod u+w "$f"
+		printf '\377' | dd of="$f" bs=1 seek=100 conv=notrunc 2>"$T/null"
+	done <"$T/layers"
+	import "$i/three.tar" --as t/again:1
+	json_is "$out" '{"cached":0,"new":3}' "damaged layers are made anew: $kind" \
+		.layers
+	same_meta "to the same image"
+	import "$i/sibling.tar"
+	json_is "$out" '{"cached":1,"new":1}' "and one image repairs another's" \
+		.layers
+	run dsec-img verify --all --store "$store"
+	is "$status" 0 "nothing damaged is left" || diag "$out"
+done
+
 # The same layers anew, in another store: bit for bit the same.
 run timeout 60 dsec-img import "$i/three.tar" --store "$DSEC_RUN/store2"
 digest=$(field "$out" .digest)
