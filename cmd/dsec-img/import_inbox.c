@@ -17,14 +17,14 @@
  * would like is told and not set.
  */
 
-static bool is_segment(const char *s, size_t n)
+/* What tree_node() makes, before a slash: host names may have capitals. */
+static bool is_node(const char *s, size_t n)
 {
-	if (n == 0 || n > 128 || *s == '.' || *s == '-' || *s == '_')
-		return false;
-	for (size_t i = 0; i < n; i++)
-		if (!strchr("abcdefghijklmnopqrstuvwxyz0123456789._-", s[i]))
-			return false;
-	return true;
+	static const char chars[] = "abcdefghijklmnopqrstuvwxyz"
+				    "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+
+	return n > 0 && n <= TREE_NODE_LEN && !strchr("._-", *s) &&
+	       strspn(s, chars) == n;
 }
 
 static int bad(struct err *e, const char *what)
@@ -151,8 +151,8 @@ int import_inbox(struct import_req *q, const char *what, json_t *answer,
 	const char *as;
 	int r;
 
-	if (!slash || !is_segment(what, (size_t)(slash - what)) ||
-	    !is_segment(slash + 1, strlen(slash + 1)))
+	if (!slash || !is_node(what, (size_t)(slash - what)) ||
+	    !img_segment_ok(slash + 1, strlen(slash + 1)))
 		return err_set(e, -EINVAL, "bad_value",
 			       "inbox:NODE/NAME is expected");
 	r = read_record(q, what, &rec, e);

@@ -179,7 +179,8 @@ static int put_json(struct pack *p, int inbox, const char *name,
 			       FD_REPLACE_SYNC | FD_REPLACE_PUBLIC, e);
 }
 
-/* "root/rl/py:3" is "root.rl.py.3"; without a name it is the sandbox. */
+/* "root/rl/py:3" is "root.rl.py.3"; without a name it is the sandbox.  It is
+ * one segment, as of a name: no two dots in a row. */
 static void name_of(const struct pack *p, char *name)
 {
 	char as[IMG_NAME_MAX + 1];
@@ -188,7 +189,7 @@ static void name_of(const struct pack *p, char *name)
 		 p->named ? img_name_str(&p->name, as) : p->id);
 	for (char *c = name; *c; c++)
 		if (*c == '/' || *c == ':')
-			*c = '.';
+			*c = c > name && c[-1] == '.' ? '-' : '.';
 }
 
 /* Whether a directory of ${uid} is our own, if the file system calls us so: as

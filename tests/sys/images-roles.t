@@ -73,6 +73,9 @@ is "$status" 0 "and the sandbox runs on" || diag "$err"
 exec 9<&-
 wait $packing
 is "$? $(jq -r .inbox "$T/waiting")" "0 $inbox" "until it has its turn"
+cp -a "$T/shared/inbox/$(dirname "${inbox#inbox:}")" "$T/shared/inbox/ab-Host.X"
+builder import "inbox:ab-Host.X/$(basename "$inbox")" --as root/capitals:1
+is "$status" 0 "the builder imports from a host with capitals" || diag "$out"
 builder import "$inbox" --as root/packed:1
 is "$status $(field "$out" '.proposed + " " + .kind')" \
 	"0 root/packed:1 workspace" "the builder imports it" || diag "$out$err"
