@@ -10,7 +10,7 @@ struct linting {
 	struct img_ctx *c;
 	const struct digest *layer; /* of an environment */
 	json_t *rules;		    /* findings of each */
-	uint64_t findings;
+	uint64_t findings, entries;
 };
 
 static int count(struct linting *l, const char *rule)
@@ -21,17 +21,19 @@ static int count(struct linting *l, const char *rule)
 	return json_object_set_new(l->rules, rule, json_integer(n + 1));
 }
 
+static int on_entry(void *arg, struct err *e)
+{
+	struct linting *l = arg;
+
+	return img_progress(l->c, l->entries++, 0, "lint entries", e);
+}
+
 static int on_finding(void *arg, const char *rule, const char *path,
 		      const char *detail, struct err *e)
 {
-
 	struct linting *l = arg;
 	json_t *rec;
-	int r;
 
-	r = img_progress(l->c, l->findings, 0, "lint", e);
-	if (r < 0)
-		return r;
 	rec = json_pack("{s:s}", "rule", rule);
 	if (!rec || count(l, rule) < 0 ||
 	    json_set_bytes(rec, "path", path, strlen(path)) < 0) {
@@ -59,7 +61,7 @@ static int lint_layer(struct linting *l, const struct opened *o, size_t i,
 	if (r < 0)
 		return r;
 	l->layer = o->env ? &o->layers[i] : NULL;
-	return scan_tree(t, reader, on_finding, l, e);
+	return scan_tree(t, reader, on_finding, on_entry, l, e);
 }
 
 int op_lint(struct img_ctx *c, const json_t *req, json_t *answer, struct err *e)

@@ -15,6 +15,7 @@
 struct scan {
 	struct blob_reader *reader;
 	scan_fn *fn;
+	scan_step_fn *step;
 	void *arg;
 	residue_set rules;
 	struct buf below; /* residue that was told: what is below is not */
@@ -71,11 +72,13 @@ static bool has_token(const char *data, size_t len, const struct token *t)
 	for (const char *p = data;
 	     (p = memmem(p, (size_t)(end - p), t->prefix, plen)); p++) {
 		const char *q = p + plen;
-		bool inside = p > data && of(ALNUM, (unsigned char)p[-1]);
+		unsigned n = 0;
 
-		while (q < end && of(t->of, (unsigned char)*q))
-			q++;
-		if (!inside && (size_t)(q - p) - plen >= t->least)
+		if (p > data && of(ALNUM, (unsigned char)p[-1]))
+			continue;
+		while (n < t->least && q < end && of(t->of, (unsigned char)*q))
+			n++, q++;
+		if (n == t->least)
 			return true;
 	}
 	return false;
@@ -287,7 +290,9 @@ static int one(void *arg, const char *path, struct fsnode *n, struct err *e)
 	struct scan *s = arg;
 	int r;
 
-	r = residue(s, path, n, e);
+	r = s->step(s->arg, e);
+	if (r == 0)
+		r = residue(s, path, n, e);
 	if (r == 0)
 		r = rights(s, path, n, e);
 	if (r == 0)
@@ -298,10 +303,11 @@ static int one(void *arg, const char *path, struct fsnode *n, struct err *e)
 }
 
 int scan_tree(struct fstree *t, struct blob_reader *reader, scan_fn *fn,
-	      void *arg, struct err *e)
+	      scan_step_fn *step, void *arg, struct err *e)
 {
 	struct scan s = {.reader = reader,
 			 .fn = fn,
+			 .step = step,
 			 .arg = arg,
 			 .rules = residue_default()};
 	int r;

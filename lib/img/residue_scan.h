@@ -25,10 +25,13 @@
 typedef int scan_fn(void *arg, const char *rule, const char *path,
 		    const char *detail, struct err *e);
 
-/* scan_tree(t, reader, fn, arg, e): ends early with what ${fn} returned if that
- * is not 0. */
+/* Before each entry, whatever is found in it. */
+typedef int scan_step_fn(void *arg, struct err *e);
+
+/* scan_tree(t, reader, fn, step, arg, e): ends early with what ${fn} or ${step}
+ * returned if that is not 0. */
 int scan_tree(struct fstree *t, struct blob_reader *reader, scan_fn *fn,
-	      void *arg, struct err *e);
+	      scan_step_fn *step, void *arg, struct err *e);
 
 /* scan_secret(data, len): what kind of secret is in it, or NULL. */
 const char *scan_secret(const char *data, size_t len);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "img/residue.h"
 #include "img/residue_scan.h"
@@ -148,11 +150,41 @@ static void secrets(void)
 		       texts[i].want, "a secret, or not");
 }
 
+/* A text of beginnings of tokens costs no more than its length. */
+static void beginnings(void)
+{
+	static char text[SCAN_TEXT_MAX + 1];
+	clock_t began = clock();
+
+	for (size_t i = 0; i < SCAN_TEXT_MAX; i++)
+		text[i] = "xsk-ant-"[i % 8];
+	ok(!scan_secret(text, SCAN_TEXT_MAX), "no token in many beginnings");
+	ok(clock() - began < CLOCKS_PER_SEC, "told within a second");
+}
+
+static int stop(void *arg, struct err *e)
+{
+	(void)arg;
+	return err_sys(e, ECANCELED, "stop");
+}
+
+static void steps(void)
+{
+	struct fstree *t = fstree_new();
+	struct err e = {0};
+
+	is_int(scan_tree(t, NULL, NULL, stop, NULL, &e), -ECANCELED,
+	       "a scan without findings can be ended");
+	fstree_free(t);
+}
+
 int main(void)
 {
 	matches();
 	switches();
 	content();
 	secrets();
+	beginnings();
+	steps();
 	return tap_done();
 }
