@@ -175,6 +175,42 @@ static int listen_to(struct skopeo *k, struct import_req *q, int fd,
 	}
 }
 
+/* "a \"b\"" at the beginning of ${s}, without what its quoting adds. */
+static char *unquote(char *s)
+{
+	char *to = s, *from = s + 1;
+
+	if (*s != '"')
+		return s;
+	for (; *from && *from != '"'; from++) {
+		if (*from == '\\' && from[1])
+			from++;
+		*to++ = *from;
+	}
+	*to = '\0';
+	return s;
+}
+
+/* Nothing that another reference or other credentials would help. */
+static bool is_network(const char *line)
+{
+	static const char *const signs[] = {
+		"dial tcp",
+		"i/o timeout",
+		"no such host",
+		"connection refused",
+		"connection reset by peer",
+		"network is unreachable",
+		"TLS handshake timeout",
+		"Client.Timeout exceeded",
+	};
+
+	for (size_t i = 0; i < array_len(signs); i++)
+		if (strstr(line, signs[i]))
+			return true;
+	return false;
+}
+
 /* Its last line, without what its logger puts around it. */
 static const char *last_line(struct skopeo *k)
 {
@@ -189,7 +225,7 @@ static const char *last_line(struct skopeo *k)
 	for (char *p = end; *p; p++)
 		if ((unsigned char)*p < ' ' || (unsigned char)*p > '~')
 			*p = '?';
-	return msg ? msg + 5 : end;
+	return msg ? unquote(msg + 5) : end;
 }
 
 static int verdict(struct skopeo *k, int status, const char *ref, struct err *e)
@@ -205,8 +241,11 @@ static int verdict(struct skopeo *k, int status, const char *ref, struct err *e)
 	if (WIFSIGNALED(status))
 		return err_set(e, -EIO, "io", "skopeo ended by signal %d",
 			       WTERMSIG(status));
-	return err_set(e, -EIO, "io", "skopeo cannot copy %s: %.300s", ref,
-		       *line ? line : "it does not say why");
+	err_set(e, -EIO, "io", "skopeo cannot copy %s: %.300s", ref,
+		*line ? line : "it does not say why");
+	if (e && is_network(line))
+		e->infra = true;
+	return -EIO;
 }
 
 static int run_skopeo(struct skopeo *k, struct import_req *q, const char *ref,

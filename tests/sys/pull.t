@@ -55,13 +55,22 @@ done
 cat >"$T/bin/skopeo" <<'END'
 #!/bin/sh
 echo 'time="x" level=warning msg="something"' >&2
-echo 'time="x" level=fatal msg="reading manifest: unauthorized"' >&2
+echo 'time="x" level=fatal msg="reading \"docker://a\": unauthorized" x=y' >&2
 exit 1
 END
 run dsec-img pull python:3.12 --store "$store" --as root/other:1
 like "$(field "$out" '.error | .code + " " + .message')" \
-	'^io .*docker.io/library/python:3.12: "reading manifest: unauthorized"' \
-	"what skopeo says last is told" || diag "$err"
+	'^io .*docker.io/library/python:3.12: reading "docker://a": unauthorized$' \
+	"what skopeo says last is told, as it says it" || diag "$err"
+isnt "$(field "$out" .error.infra)" true "and is the caller's to repair"
+cat >"$T/bin/skopeo" <<'END'
+#!/bin/sh
+echo 'level=fatal msg="Get \"https://r/v2/\": dial tcp: lookup r: no such host"' >&2
+exit 1
+END
+run dsec-img pull python:3.12 --store "$store" --as root/other:1
+is "$(field "$out" '.error | "\(.code) \(.infra)"')" "io true" \
+	"a network that fails is not" || diag "$out"
 cat >"$T/bin/skopeo" <<'END'
 #!/bin/sh
 exec sleep 1000
