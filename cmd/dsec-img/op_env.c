@@ -95,23 +95,14 @@ static int add_name(struct img_ctx *c, struct stack *st, const struct store *s,
 
 /* --- publishing ---------------------------------------------------------- */
 
-/* Its layers may have no name of their own by now: they are held, and then
- * looked for, until the environment has its name. */
 static int put(const struct store *s, int tmp, const struct stack *st,
 	       struct digest *ret, struct err *e)
 {
 	struct env env = {.nlayers = st->n, .config = st->config};
-	int r = 0;
 
-	for (size_t i = 0; r == 0 && i < st->n; i++) {
-		auto_layer struct layer l = {0};
-
+	for (size_t i = 0; i < st->n; i++)
 		env.layers[i] = st->at[i].digest;
-		r = store_hold(s, tmp, &env.layers[i], e);
-		if (r == 0)
-			r = store_layer(s, &env.layers[i], &l, e);
-	}
-	return r < 0 ? r : store_put_env(s, tmp, &env, ret, e);
+	return store_put_env(s, tmp, &env, ret, e);
 }
 
 static int publish(const struct store *s, const struct stack *st,

@@ -1,27 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 
-#include "base/cleanup.h"
 #include "item.h"
-
-/* It is held until the name is there: a prune may be about to remove what no
- * name leads to. */
-static int tag(const struct store *s, const struct img_name *name,
-	       const struct digest *d, struct err *e)
-{
-	char tmp_name[STORE_TMP_NAME];
-	auto_close int tmp = -1;
-	int r;
-
-	r = store_tmp(s, &tmp, tmp_name, e);
-	if (r < 0)
-		return r;
-	r = store_hold(s, tmp, d, e);
-	if (r == 0)
-		r = store_tag(s, name, d, e);
-	store_tmp_done(s, &tmp, tmp_name);
-	return r;
-}
 
 int op_tag(struct img_ctx *c, const json_t *req, json_t *answer, struct err *e)
 {
@@ -41,7 +21,7 @@ int op_tag(struct img_ctx *c, const json_t *req, json_t *answer, struct err *e)
 	if (r == 0)
 		r = img_resolve(c, s, json_str(req, "name"), NULL, &d, e);
 	if (r == 0)
-		r = tag(s, &name, &d, e);
+		r = store_tag(s, &name, &d, e);
 	if (r < 0)
 		return r;
 	if (json_object_set_new(answer, "name",

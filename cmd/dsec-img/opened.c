@@ -70,9 +70,8 @@ int opened_init(struct img_ctx *c, const char *name, struct opened *ret,
 		return r;
 	r = store_manifest(o.store, &o.digest, &obj, e);
 	if (r == 0)
-		r = !strcmp(json_str(obj, "kind"), "env")
-			    ? read_env(&o, obj, e)
-			    : read_layer(&o, obj, e);
+		r = manifest_is_env(obj) ? read_env(&o, obj, e)
+					 : read_layer(&o, obj, e);
 	if (r < 0)
 		return err_wrap(e, r, "image '%.128s'", name);
 	*ret = o;

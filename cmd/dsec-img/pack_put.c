@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -65,7 +64,7 @@ static int share_named(struct pack *p, struct sharing *sh, const char *name,
 		r = store_manifest(p->store, &d, &obj, e);
 	if (r < 0)
 		return r;
-	if (strcmp(json_str(obj, "kind"), "env") != 0)
+	if (!manifest_is_env(obj))
 		return share_layer(sh, &d, e);
 	r = env_parse(obj, &env, e);
 	for (size_t i = 0; i < env.nlayers && r == 0; i++)
@@ -130,7 +129,7 @@ int pack_to_store(struct pack *p, const json_t *req, pack_fn *fn,
 {
 	struct sharing sh = {0};
 	auto_close int tmp = -1;
-	char name[64];
+	char name[STORE_TMP_NAME];
 	int r;
 
 	r = store_tmp(p->store, &tmp, name, e);

@@ -77,7 +77,7 @@ struct making {
 	struct fstree *tree;
 	struct blob *blob;
 	int tmpfd;
-	char tmp[64];
+	char tmp[STORE_TMP_NAME];
 	struct source *s; /* for the progress told; or NULL */
 	uint64_t total;
 	const char *what;

@@ -33,7 +33,7 @@ struct importing {
 	struct blob_dict *dict;
 	struct digest dict_layers[IMPORT_DICT_MAX];
 	size_t ndict;
-	char holder[64];
+	char holder[STORE_TMP_NAME];
 	int tmpfd; /* one of our own, for what is not a layer's */
 };
 
