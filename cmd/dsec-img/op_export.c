@@ -25,6 +25,7 @@ struct exporting {
 	bool oci;
 	json_t *left_out; /* paths */
 	uint64_t nleft_out, bytes;
+	size_t at, nlayers; /* of an image, layer by layer */
 };
 
 /* --- the file ------------------------------------------------------------ */
@@ -94,6 +95,13 @@ static void on_left_out(void *arg, const char *path)
 	json_array_append_new(x->left_out, json_string(path));
 }
 
+static int on_step(void *arg, struct err *e)
+{
+	struct exporting *x = arg;
+
+	return img_progress(x->c, x->at, x->nlayers, "export layers", e);
+}
+
 static int layer(struct exporting *x, const struct opened *o, size_t i,
 		 struct export_oci *out, struct err *e)
 {
@@ -102,10 +110,13 @@ static int layer(struct exporting *x, const struct opened *o, size_t i,
 	struct export_tar tar = {.form = EXPORT_OCI,
 				 .sparse_from = EXPORT_SPARSE_FROM,
 				 .left_out = on_left_out,
+				 .step = on_step,
 				 .arg = x};
 	int r;
 
-	r = img_progress(x->c, i, o->n, "export layers", e);
+	x->at = i;
+	x->nlayers = o->n;
+	r = on_step(x, e);
 	if (r == 0)
 		r = opened_tree(o, i, &t, e);
 	if (r == 0)

@@ -113,6 +113,11 @@ static uint64_t holes(const struct fsnode *n)
 	return sum;
 }
 
+static int step(const struct exporting *k, struct err *e)
+{
+	return k->x->step ? k->x->step(k->x->arg, e) : 0;
+}
+
 static int copy_run(struct exporting *k, const char *path,
 		    const struct fsnode *n, struct tar_run run, struct err *e)
 {
@@ -129,6 +134,8 @@ static int copy_run(struct exporting *k, const char *path,
 			return err_set(e, -EBADMSG, "image_damaged",
 				       "'%.200s' ends too early", path);
 		r = tar_write_data(k->w, k->data, want, e);
+		if (r == 0)
+			r = step(k, e);
 		run.off += want;
 		run.len -= want;
 	}
@@ -282,6 +289,9 @@ static int put(void *arg, const char *path, struct fsnode *n, struct err *e)
 			       "'%.200s' would be a whiteout in a layer of an "
 			       "archive",
 			       path);
+	r = step(k, e);
+	if (r < 0)
+		return r;
 	if (n->mark)
 		return put_link(k, n, &en, e);
 	r = add_xattrs(path, n, &en, e);

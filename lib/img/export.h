@@ -40,6 +40,9 @@ struct export_tar {
 	uint64_t sparse_from;
 	/* A socket; may be NULL. */
 	void (*left_out)(void *arg, const char *path);
+	/* Before each entry and after each chunk: what is not 0 ends it.  May
+	 * be NULL. */
+	int (*step)(void *arg, struct err *e);
 	void *arg;
 };
 

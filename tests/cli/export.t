@@ -174,5 +174,13 @@ done
 run dsec-img export root/big:1 "oci-archive:$T/small/x.tar" --compress gzip
 json_is "$out" '"no_space"' "no room (gzip)" .error.code
 umount "$T/small"
+# A file of a gigabyte, nearly, which is written as zeros.
+mkdir "$T/large"
+truncate -s 1000M "$T/large/file"
+dsec-img import "dir:$T/large" --as root/large:1 >"$T/null"
+run dsec-img export root/large:1 "oci-archive:$T/large.tar" --deadline 100ms
+is "$(field "$out" .error.code)" deadline "a deadline ends it within a layer" ||
+	diag "$out$err"
+
 leak_check
 done_testing
