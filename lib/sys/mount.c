@@ -119,11 +119,6 @@ int mount_source(const char *path)
 	return open_path(AT_FDCWD, path, RESOLVE_NO_SYMLINKS);
 }
 
-int mount_target(int root, const char *path)
-{
-	return open_path(root, path, RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH);
-}
-
 /* The first ${n} bytes of ${path}. */
 static int open_prefix(int root, const char *path, size_t n, uint64_t resolve)
 {

@@ -54,15 +54,10 @@ int mount_is_erofs(int fd);
 int mount_source(const char *path);
 
 /*
- * mount_target(root, path): an O_PATH descriptor of ${path} (relative) below
- * the directory ${root}, through no link and no mount of somebody else, for a
- * mount to land on: an image cannot point it elsewhere.
- */
-int mount_target(int root, const char *path);
-
-/*
- * mount_target_made(root, path): the same, and what is not there of ${path} is
- * made: directories, 0755, never through a link.
+ * mount_target_made(root, path): an O_PATH descriptor of ${path} (relative)
+ * below the directory ${root}, through no link and no mount of somebody else,
+ * for a mount to land on: an image cannot point it elsewhere.  What is not
+ * there of it is made: directories, 0755, never through a link.
  */
 int mount_target_made(int root, const char *path);
 
