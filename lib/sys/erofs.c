@@ -49,7 +49,7 @@ static int open_part(struct parts *p, size_t i, const char *path, bool loop,
 		return err_set(e, -EBADMSG, "image_damaged", "'%s' is no file",
 			       path);
 	if (loop) {
-		p->fds[i] = loop_attach(fd, p->names[i], NULL, e);
+		p->fds[i] = loop_attach(fd, p->names[i], e);
 		return p->fds[i] < 0 ? p->fds[i] : 0;
 	}
 	snprintf(p->names[i], NAME_MAX_, "/proc/self/fd/%d", fd);

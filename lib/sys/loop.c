@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/loop.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -24,8 +25,8 @@ static int configure(int fd, int file_fd, bool direct)
 }
 
 /* 1: taken by somebody else. */
-static int try_device(int control, int file_fd, char *path, bool *direct,
-		      int *ret_fd, struct err *e)
+static int try_device(int control, int file_fd, char *path, int *ret_fd,
+		      struct err *e)
 {
 	auto_close int fd = -1;
 	int n, r;
@@ -39,12 +40,9 @@ static int try_device(int control, int file_fd, char *path, bool *direct,
 		return 1;
 	if (fd < 0)
 		return err_sys(e, errno, "open '%s'", path);
-	*direct = true;
 	r = configure(fd, file_fd, true);
-	if (r < 0 && r != -EBUSY) {
-		*direct = false;
+	if (r < 0 && r != -EBUSY)
 		r = configure(fd, file_fd, false);
-	}
 	if (r == -EBUSY)
 		return 1;
 	if (r < 0)
@@ -53,22 +51,17 @@ static int try_device(int control, int file_fd, char *path, bool *direct,
 	return 0;
 }
 
-int loop_attach(int file_fd, char *path, bool *ret_direct, struct err *e)
+int loop_attach(int file_fd, char *path, struct err *e)
 {
 	auto_close int control = -1;
-	bool direct = false;
 	int fd = -1, r = 1;
 
 	control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
 	if (control < 0)
 		return err_sys(e, errno, "open /dev/loop-control");
 	for (int i = 0; r == 1 && i < TRIES; i++)
-		r = try_device(control, file_fd, path, &direct, &fd, e);
+		r = try_device(control, file_fd, path, &fd, e);
 	if (r == 1)
 		return err_sys(e, EBUSY, "get a free loop device");
-	if (r < 0)
-		return r;
-	if (ret_direct)
-		*ret_direct = direct;
-	return fd;
+	return r < 0 ? r : fd;
 }
