@@ -12,7 +12,6 @@
 
 /* Layers that are there, and which of them a claim names. */
 struct seen {
-	const struct doctor *d;
 	json_t *list;
 	struct digest *used;
 	size_t nused;
@@ -58,7 +57,7 @@ static int note_layer(void *arg, const struct digest *digest,
 static int layer_list(const struct doctor *d, json_t **ret_list, struct err *e)
 {
 	const struct layer_node n = {.run = d->tree.run, .lib = d->tree.lib};
-	struct seen s = {.d = d, .list = json_array()};
+	struct seen s = {.list = json_array()};
 	int r;
 
 	if (!s.list)
