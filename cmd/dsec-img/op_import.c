@@ -176,6 +176,28 @@ static int from_image(struct import_req *q, struct from *f, json_t *answer,
 	return r;
 }
 
+/* Named as a tree, which it can be, but hardly is. */
+static int warn_of_image(const struct from *f, json_t *answer, struct err *e)
+{
+	const char *text = NULL;
+
+	switch (oci_guess(f->fd)) {
+	case OCI_DOCKER:
+		text = "this looks like an image as docker saves it, imported "
+		       "as a file tree: docker-archive:FILE imports the image";
+		break;
+	case OCI_LAYOUT:
+		text = "this looks like an OCI image, imported as a file tree: "
+		       "oci-archive:FILE imports the image";
+		break;
+	default:
+		return 0;
+	}
+	if (json_object_set_new(answer, "warning", json_string(text)) < 0)
+		return err_sys(e, ENOMEM, "import");
+	return 0;
+}
+
 static int from_tar(struct import_req *q, struct from *f, json_t *answer,
 		    struct err *e)
 {
@@ -185,6 +207,8 @@ static int from_tar(struct import_req *q, struct from *f, json_t *answer,
 	int r;
 
 	r = import_req_source(q, "tar", NULL, NULL, e);
+	if (r == 0)
+		r = warn_of_image(f, answer, e);
 	if (r == 0)
 		r = source_open(f->fd, 0, UINT64_MAX, 0, &s, e);
 	if (r == 0)

@@ -265,6 +265,8 @@ void print_import(const json_t *rec, unsigned nth)
 		printf("  left out: %lld %s\n",
 		       (long long)json_integer_value(v), key);
 	}
+	if (json_object_get(rec, "warning"))
+		printf("  warning: %s\n", json_str(rec, "warning"));
 }
 
 void print_pack(const json_t *rec, unsigned nth)

@@ -88,6 +88,11 @@ for source in "$i/docker.tar" "docker-archive:$i/docker.tar.gz"; do
 done
 import "$i/sibling.tar"
 json_is "$out" '{"cached":1,"new":1}' "a shared base is imported once" .layers
+is "$(field "$out" .warning)" null "an image as such is no surprise"
+import "tar:$i/docker.tar"
+like "$(field "$out" .warning)" 'docker-archive:FILE' "as a file tree it is"
+import "tar:$i/three.tar"
+like "$(field "$out" .warning)" 'oci-archive:FILE' "of OCI, too"
 import "$i/sibling.tar" --env A=mine --env B=new --user 7 --workdir /tmp \
 	--as t/own:1
 run dsec-img inspect t/own:1 --store "$store"
