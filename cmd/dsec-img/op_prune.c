@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "img/mount.h"
@@ -164,6 +165,9 @@ int op_prune(struct img_ctx *c, const json_t *req, json_t *answer,
 
 	p.node = (struct layer_node){c->tree.run, c->tree.lib, holder};
 	r = open_store(&p, req, e);
+	/* After a boot nothing is mounted, and leases are to be dropped. */
+	if (r == 0 && geteuid() == 0 && !p.dry_run)
+		r = tree_make(&c->tree, e);
 	if (r == 0)
 		r = prune_node(&p, holder, e);
 	if (r == 0)

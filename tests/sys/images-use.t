@@ -124,6 +124,12 @@ for n in 1 2 3 4 5 6; do
 	[ $bad = 0 ] || { diag "$(cat "$T/run.$n.status" "$T/run.$n" "$T/run.$n.err")"; break; }
 done
 is $bad 0 "launches beside removals and prunes work, or name the image"
+# After a boot there is no run tree.
+dsec-img mount root/base:1 >"$T/null"
+leases=$(find "$DSEC_LIB/img/store/lease" -name '*.json' | wc -l)
+DSEC_RUN=$T/booted dsec-img prune >"$T/null"
+is "$leases $(find "$DSEC_LIB/img/store/lease" -name '*.json' | wc -l)" "1 0" \
+	"what a boot unmounted is not leased any more"
 dsec-img rm root/base:1 >"$T/null"
 dsec-img prune --grace 0 >"$T/null"
 run dsec-img prune --grace 0
