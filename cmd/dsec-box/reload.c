@@ -364,7 +364,10 @@ int reexec_load(struct box *b, int fd, struct err *e)
 	b->held = json_flag(j, "held");
 	load_box(b, j); /* making things anew has moved the counters */
 	r = life_again(b, e);
-	if (r == 0)
-		go_on(b);
-	return r;
+	if (r < 0)
+		return r;
+	go_on(b);
+	/* Whoever held it may have gone while we were written down. */
+	life_let_go(b);
+	return 0;
 }

@@ -169,6 +169,25 @@ kill -KILL "$pid"
 wait_for 10 is_running a
 ok $? "it runs again when the holder is killed"
 exec 5>&-
+# The holder goes in the very moment in which the supervisor is replaced.
+socat -t 60 - "UNIX-CONNECT:$sock" <"$T/in" >"$T/hold" &
+pid=$!
+exec 5>"$T/in"
+echo '{"id":1,"op":"hold"}' >&5
+wait_for 10 grep -q paused "$T/hold"
+box=$(jq .supervisor_pid "$DSEC_RUN/sb/$id/state.json")
+kill -STOP "$box"
+wait_for 10 grep -q '^State:.T' "/proc/$box/status"
+kill -HUP "$box"
+kill -KILL "$pid"
+wait "$pid" 2>/dev/null
+kill -CONT "$box"
+# Not asked: any question would have it look again.
+wait_for 10 grep -q '"running"' "$DSEC_RUN/sb/$id/state.json"
+ok $? "it runs again when the holder goes during an upgrade"
+grep -q -e --state "/proc/$box/cmdline"
+ok $? "which there was"
+exec 5>&-
 socat -t 60 - "UNIX-CONNECT:$sock" <"$T/in" >"$T/hold" &
 exec 5>"$T/in"
 echo '{"id":1,"op":"hold"}' >&5
