@@ -237,7 +237,8 @@ static int give_cwd(const struct launch *l, const struct stage *st, pid_t pid,
 {
 	const struct open_how how = {
 		.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
-		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS,
+		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS |
+			   RESOLVE_NO_XDEV,
 	};
 	auto_close int root = -1, dir = -1;
 	auto_user struct user u = {0};
@@ -250,8 +251,9 @@ static int give_cwd(const struct launch *l, const struct stage *st, pid_t pid,
 	if (root < 0)
 		return err_sys(e, errno, "open the sandbox's root");
 	dir = (int)syscall(SYS_openat2, root, st->cwd, &how, sizeof(how));
-	/* Below /dev or /proc, which cover what was made. */
-	if (dir < 0 && errno == ENOENT)
+	/* Covered by /dev, /proc or a directory of the host, whose owner is
+	 * not ours to change. */
+	if (dir < 0 && errno == EXDEV)
 		return 0;
 	if (dir < 0 || fchownat(dir, "", l->uid_base + u.uid,
 				l->uid_base + u.gid, AT_EMPTY_PATH) < 0)

@@ -378,6 +378,18 @@ is "$(flat)" "inner keep" \
 	"field report 33: mounts within mounts, the inner one named first"
 refuse bad_path "a mount through a link of the image" --image root/bad:1 \
 	--mount '[{"source":"'"$T"'/outside","target":"/data/x"}]'
+import "dir:$T/moved" root/covered:1 --workdir /vol/made --user me
+run timeout 60 dsec-run --rm --image root/base:1 --layer root/covered:1 \
+	--mount '[{"source":"'"$T"'/outside","target":"/vol/made"}]' -- \
+	sh -c 'pwd; cat resolv.conf'
+is "$(flat)" "/vol/made keep" \
+	"a directory of the host over the working directory that was made" ||
+	diag "$err"
+is "$(stat -c %u "$T/outside")" 0 "stays whose it is"
+import "dir:$T/bad" root/bad:2 --workdir /dev --user 1000
+run timeout 60 dsec-run --rm --image root/bad:2 -- \
+	sh -c 'pwd; test "$(stat -c %u .)" != 1000 && echo "not his"'
+is "$(flat)" "/dev not his" "so does /dev" || diag "$err"
 run find "$T/outside" -type f
 is "$(printf '%s\n' "$out" | wc -l) $(cat "$T/outside/resolv.conf")" "2 keep" \
 	"the host's own files are as they were"
