@@ -137,6 +137,12 @@ static int last_line(int fd, json_t **ret_rec)
 	return json_parse(line, strlen(line), ret_rec, NULL);
 }
 
+static int late(struct err *e)
+{
+	return err_set(e, -ETIMEDOUT, "deadline",
+		       "the layers were not mounted in time");
+}
+
 static int mount_layer(const struct digest *digest, unsigned timeout_ms,
 		       struct err *e)
 {
@@ -155,6 +161,8 @@ static int mount_layer(const struct digest *digest, unsigned timeout_ms,
 		return err_sys(e, errno, "memory for an answer");
 	fds[1] = out;
 	status = proc_run_fds(argv, fds, timeout_ms, e);
+	if (status == -ETIMEDOUT)
+		return late(e);
 	if (status <= 0)
 		return status;
 	r = last_line(out, &rec) < 0 ? 0 : record_to_err(rec, e);
@@ -169,16 +177,20 @@ static int bring_layers(struct creator *c, const json_t *spec, struct err *e)
 	int64_t ms = json_int(spec, "deadline_ms", MOUNT_MS);
 	const struct image_where w = where(c);
 	const struct digest *missing;
+	uint64_t until, now;
 	int r;
 
-	if (ms > MOUNT_MS)
-		ms = MOUNT_MS;
+	until = clock_ms() + (uint64_t)(ms > MOUNT_MS ? MOUNT_MS : ms);
 	/* Each is brought once; then all are looked at together. */
 	for (size_t i = 0; i <= c->image.nlayers; i++) {
 		r = image_missing(&c->image, &w, &missing, e);
-		if (r == 0 && missing)
-			r = mount_layer(missing, (unsigned)ms, e);
 		if (r < 0 || !missing)
+			return r;
+		now = clock_ms();
+		if (now >= until)
+			return late(e);
+		r = mount_layer(missing, (unsigned)(until - now), e);
+		if (r < 0)
 			return r;
 	}
 	return err_set(e, -EIO, "io", "layers that were mounted are not there");

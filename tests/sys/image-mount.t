@@ -178,6 +178,14 @@ is "$(leases)" 1 "a killed mount leaves a lease"
 unmount_all
 is "$(leases)" 0 "which is dropped with those of idle mounts"
 
+# A deadline is one for all layers: each alone would be there in time.
+run timeout 60 strace -f -o "$T/trace" -P "$DSEC_RUN/mnt/.lock" \
+	-e trace=openat -e inject=openat:delay_enter=2000000 \
+	dsec-run --detach --deadline 3s --image root/base:1 --layer root/tool:1
+is "$(field "$out" .error.code)" deadline "a deadline is one for all layers" ||
+	diag "$out $err"
+unmount_all
+
 # --- the next best way -------------------------------------------------------
 
 next_best() { # WANT WHAT [STRACE FLAG...]
