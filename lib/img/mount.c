@@ -91,107 +91,94 @@ static bool only_ours(const struct store *s)
 
 /*
  * A store that others write may change what was checked before it is mounted:
- * of its metadata we keep a copy, and that is what was checked if it has the
- * same digest.
+ * of its metadata a copy is mounted, which was checked if it has the same
+ * digest.  It has no name: it goes with the mount, or with us.
  */
-static int own_meta(const struct job *j, char *path, struct err *e)
+static int own_meta(const struct job *j, int from, struct err *e)
 {
-	char dir[PATH_MAX], tmp[PATH_MAX + 8], hex[DIGEST_HEX + 1];
-	auto_close int from = -1, to = -1;
+	auto_close int to = -1;
 	struct digest is;
 	int r;
 
-	if (snprintf(dir, sizeof(dir), "%s/" LAYER_METAS, j->n->lib) >=
-		    PATH_MAX ||
-	    snprintf(path, PATH_MAX, "%s/%s", dir, digest_hex(j->d, hex)) >=
-		    PATH_MAX)
-		return err_sys(e, ENAMETOOLONG, "%s", j->n->lib);
-	snprintf(tmp, sizeof(tmp), "%s.tmp", path);
-	r = fd_mkdir_p(dir, 0700, e);
-	if (r < 0)
-		return r;
-	from = store_open_meta(j->s, &j->layer.meta, e);
-	if (from < 0)
-		return from;
-	/* The lock of the layer is ours, so is this name. */
-	to = open(tmp, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
-		  0600);
+	to = open(j->n->lib, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
 	if (to < 0)
-		return err_sys(e, errno, "create '%s'", tmp);
+		return err_sys(e, errno, "create a file in '%s'", j->n->lib);
 	r = copy_fd(from, to, j->layer.meta_bytes, e);
 	if (r == 0 && lseek(to, 0, SEEK_SET) < 0)
-		r = err_sys(e, errno, "read '%s'", tmp);
+		r = err_sys(e, errno, "read metadata");
 	if (r == 0)
 		r = sha256_fd(to, &is, e);
 	if (r == 0 && !digest_eq(&is, &j->layer.meta))
 		r = err_set(e, -EBADMSG, "image_damaged",
 			    "its metadata changed while it was read");
-	if (r == 0 && rename(tmp, path) < 0)
-		r = err_sys(e, errno, "rename to '%s'", path);
-	if (r < 0)
-		unlink(tmp);
-	return r;
+	return r < 0 ? r : steal_fd(&to);
+}
+
+static int open_meta(const struct job *j, struct err *e)
+{
+	auto_close int fd = -1;
+
+	fd = store_open_meta(j->s, &j->layer.meta, e);
+	if (fd < 0)
+		return fd;
+	return only_ours(j->s) ? steal_fd(&fd) : own_meta(j, fd, e);
 }
 
 /* --- ways ---------------------------------------------------------------- */
 
-static void free_paths(char **paths, size_t n)
+static int open_blob(const struct job *j, size_t i, struct err *e)
 {
-	for (size_t i = 0; paths && i < n; i++)
-		free(paths[i]);
-	free(paths);
+	struct err why = {0};
+	int fd;
+
+	fd = store_open_blob((void *)(uintptr_t)j->s, &j->layer.devices[i].root,
+			     &why);
+	if (fd == -ENOENT)
+		return err_set(e, -EBADMSG, "image_damaged", "%s", why.msg);
+	if (fd < 0 && e)
+		*e = why;
+	return fd;
 }
 
-static int blob_paths(const struct job *j, char ***ret, struct err *e)
+static int mount_erofs(const struct job *j, bool loop, const char *target,
+		       struct err *e)
 {
-	size_t n = j->layer.ndevices;
-	char **paths = calloc(n + 1, sizeof(*paths)), path[PATH_MAX];
-	int r = paths ? 0 : err_sys(e, ENOMEM, "mount");
+	size_t n = j->layer.ndevices, opened = 0;
+	struct erofs_want w = {.meta = -1, .ndevices = n, .loop = loop};
+	int *fds = malloc((n + 1) * sizeof(*fds));
+	int r = fds ? 0 : err_sys(e, ENOMEM, "mount");
 
-	for (size_t i = 0; r == 0 && i < n; i++) {
-		r = store_blob_path(j->s, &j->layer.devices[i].root, path, e);
-		if (r == 0 && access(path, R_OK) < 0)
-			r = err_set(e, -EBADMSG, "image_damaged", "'%s': %s",
-				    path, strerror(errno));
-		if (r == 0 && !(paths[i] = strdup(path)))
-			r = err_sys(e, ENOMEM, "mount");
+	if (r == 0)
+		r = w.meta = open_meta(j, e);
+	while (r >= 0 && opened < n) {
+		r = open_blob(j, opened, e);
+		if (r >= 0)
+			fds[opened++] = r;
 	}
-	if (r < 0) {
-		free_paths(paths, n);
-		return r;
-	}
-	*ret = paths;
-	return 0;
+	w.devices = fds;
+	if (r >= 0)
+		r = erofs_mount(&w, target, e);
+	while (opened > 0)
+		fd_close(fds[--opened]);
+	if (w.meta >= 0)
+		fd_close(w.meta);
+	free(fds);
+	return r;
 }
 
-static int mount_erofs(const struct job *j, bool loop, struct err *e)
+static int mount_on(const struct job *j, bool loop, struct err *e)
 {
-	char meta[PATH_MAX], own[PATH_MAX], target[PATH_MAX];
-	struct erofs_want w = {.meta = meta, .loop = loop};
-	char **paths = NULL;
+	char target[PATH_MAX];
 	int r;
 
-	r = store_meta_path(j->s, &j->layer.meta, meta, e);
-	if (r == 0 && !only_ours(j->s)) {
-		r = own_meta(j, own, e);
-		w.meta = own;
-	}
-	if (r == 0)
-		r = layer_mount_path(j->n->run, j->d, target, e);
-	if (r == 0)
-		r = blob_paths(j, &paths, e);
+	r = layer_mount_path(j->n->run, j->d, target, e);
 	if (r < 0)
 		return r;
 	if (mkdir(target, 0700) < 0 && errno != EEXIST)
-		r = err_sys(e, errno, "make '%s'", target);
-	w.devices = (const char *const *)paths;
-	w.ndevices = j->layer.ndevices;
-	if (r == 0) {
-		r = erofs_mount(&w, target, e);
-		if (r < 0)
-			rmdir(target);
-	}
-	free_paths(paths, j->layer.ndevices);
+		return err_sys(e, errno, "make '%s'", target);
+	r = mount_erofs(j, loop, target, e);
+	if (r < 0)
+		rmdir(target);
 	return r;
 }
 
@@ -245,7 +232,7 @@ static int by(const struct job *j, enum image_way way, struct err *e)
 	int r;
 
 	r = way == IMAGE_DIRECTORY ? unpack(j, e)
-				   : mount_erofs(j, way == IMAGE_LOOP, e);
+				   : mount_on(j, way == IMAGE_LOOP, e);
 	return r < 0 ? err_wrap(e, r, "by %s", image_way_name(way)) : 0;
 }
 

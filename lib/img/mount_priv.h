@@ -6,10 +6,7 @@
 
 /* Below $DSEC_LIB. */
 #define LAYER_DIRS "img/dir" /* unpacked: <hex>, and on their way LAYER_TMP */
-#define LAYER_METAS                                                            \
-	"img/meta" /* metadata of stores that others write: <hex>              \
-		    */
-#define LAYER_TMP ".tmp."
+#define LAYER_TMP  ".tmp."
 
 /* layer_lock(n, d, wait, ret_fd, e): the right to mount or unmount ${d}, until
  * *${ret_fd} is closed; "busy" if ${wait} is false and somebody has it. */

@@ -176,18 +176,6 @@ static int retire_dir(const struct layer_node *n, const struct digest *d,
 	return 0;
 }
 
-static int remove_meta(const struct layer_node *n, const struct digest *d,
-		       struct err *e)
-{
-	char path[PATH_MAX];
-	int r;
-
-	r = path_of(n->lib, LAYER_METAS, d, path, e);
-	if (r == 0 && unlink(path) < 0 && errno != ENOENT)
-		r = err_sys(e, errno, "remove '%s'", path);
-	return r;
-}
-
 int layer_unmount(const struct layer_node *n, const struct digest *d,
 		  struct err *e)
 {
@@ -202,8 +190,6 @@ int layer_unmount(const struct layer_node *n, const struct digest *d,
 		r = unmount_all(path, e);
 	if (r == 0)
 		r = retire_dir(n, d, e);
-	if (r == 0)
-		r = remove_meta(n, d, e);
 	return r;
 }
 

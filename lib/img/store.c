@@ -192,7 +192,7 @@ int store_open(const char *path, struct store *ret, struct err *e)
 			       path);
 	if (s.fd < 0)
 		return err_sys(e, errno, "open the store '%s'", path);
-	/* mounts are made by a path that holds wherever we are */
+	/* told to people, who are elsewhere */
 	if (path[0] == '/' && strlen(path) < sizeof(s.path))
 		memcpy(s.path, path, strlen(path) + 1);
 	else if (!realpath(path, s.path))
@@ -239,29 +239,6 @@ int store_open_meta(const struct store *s, const struct digest *meta,
 		    struct err *e)
 {
 	return store_open_kind(s, STORE_META, meta, e);
-}
-
-static int object_path(const struct store *s, enum store_kind kind,
-		       const struct digest *d, char *buf, struct err *e)
-{
-	char rel[STORE_REL_MAX];
-
-	if (snprintf(buf, PATH_MAX, "%s/%s", s->path,
-		     store_rel(kind, d, rel)) >= PATH_MAX)
-		return err_sys(e, ENAMETOOLONG, "'%s'", rel);
-	return 0;
-}
-
-int store_meta_path(const struct store *s, const struct digest *meta, char *buf,
-		    struct err *e)
-{
-	return object_path(s, STORE_META, meta, buf, e);
-}
-
-int store_blob_path(const struct store *s, const struct digest *root, char *buf,
-		    struct err *e)
-{
-	return object_path(s, STORE_DATA, root, buf, e);
 }
 
 static int no_manifest(const struct digest *d, struct err *e)

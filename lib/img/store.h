@@ -91,12 +91,6 @@ int store_open_idx(const struct store *s, const struct digest *root,
 int store_open_meta(const struct store *s, const struct digest *meta,
 		    struct err *e);
 
-/* Paths for mount calls, into buf[PATH_MAX]. */
-int store_meta_path(const struct store *s, const struct digest *meta, char *buf,
-		    struct err *e);
-int store_blob_path(const struct store *s, const struct digest *root, char *buf,
-		    struct err *e);
-
 /*
  * store_tags(s, fn, arg, e), store_manifests(..): each of them, sorted; what
  * comes or goes meanwhile may be missed.  Ends early with what ${fn} returned

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -13,68 +12,56 @@
 #include "sys/erofs.h"
 #include "sys/loop.h"
 
-/* A value of fsconfig() has 255 bytes, so files have short names while they
- * are held open. */
+/* A value of fsconfig() has 255 bytes, and what was checked is what is mounted:
+ * files are named by their descriptors. */
 #define NAME_MAX_ 32
 
 /* The files of an image, or the loop devices over them. */
 struct parts {
 	size_t n;
-	int *fds;
+	int *loops; /* descriptors of ours, or -1 */
 	char (*names)[NAME_MAX_];
 };
 
 static void parts_done(struct parts *p)
 {
 	for (size_t i = 0; i < p->n; i++)
-		if (p->fds[i] >= 0)
-			fd_close(p->fds[i]);
-	free(p->fds);
+		if (p->loops[i] >= 0)
+			fd_close(p->loops[i]);
+	free(p->loops);
 	free(p->names);
 	*p = (struct parts){0};
 }
 
-static int open_part(struct parts *p, size_t i, const char *path, bool loop,
+static int name_part(struct parts *p, size_t i, int fd, bool loop,
 		     struct err *e)
 {
-	auto_close int fd = -1;
-	struct stat st;
-
-	/* Others may write the store: a pipe is not waited for. */
-	fd = open(path,
-		  O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
-	if (fd < 0)
-		return err_sys(e, errno, "open '%s'", path);
-	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
-		return err_set(e, -EBADMSG, "image_damaged", "'%s' is no file",
-			       path);
-	if (loop) {
-		p->fds[i] = loop_attach(fd, p->names[i], e);
-		return p->fds[i] < 0 ? p->fds[i] : 0;
+	if (!loop) {
+		snprintf(p->names[i], NAME_MAX_, "/proc/self/fd/%d", fd);
+		return 0;
 	}
-	snprintf(p->names[i], NAME_MAX_, "/proc/self/fd/%d", fd);
-	p->fds[i] = steal_fd(&fd);
-	return 0;
+	p->loops[i] = loop_attach(fd, p->names[i], e);
+	return p->loops[i] < 0 ? p->loops[i] : 0;
 }
 
-static int parts_open(struct parts *p, const struct erofs_want *w,
+static int parts_make(struct parts *p, const struct erofs_want *w,
 		      struct err *e)
 {
 	int r;
 
 	*p = (struct parts){.n = w->ndevices + 1};
-	p->fds = malloc(p->n * sizeof(*p->fds));
+	p->loops = malloc(p->n * sizeof(*p->loops));
 	p->names = calloc(p->n, sizeof(*p->names));
-	if (!p->fds || !p->names) {
+	if (!p->loops || !p->names) {
 		p->n = 0;
 		r = err_sys(e, ENOMEM, "mount");
 		goto err;
 	}
 	for (size_t i = 0; i < p->n; i++)
-		p->fds[i] = -1;
-	r = open_part(p, 0, w->meta, w->loop, e);
+		p->loops[i] = -1;
+	r = name_part(p, 0, w->meta, w->loop, e);
 	for (size_t i = 0; r == 0 && i < w->ndevices; i++)
-		r = open_part(p, i + 1, w->devices[i], w->loop, e);
+		r = name_part(p, i + 1, w->devices[i], w->loop, e);
 	if (r == 0)
 		return 0;
 err:
@@ -162,11 +149,7 @@ static bool options(const struct parts *p, bool direct, char *buf)
 	return n >= 0 && (size_t)n < OPTIONS_MAX - at;
 }
 
-/*
- * One call in place of ten, half the time.  By descriptors all the same: the
- * kernel would follow a link that somebody puts in a file's place, to data of
- * the host, and wait for a pipe.
- */
+/* One call in place of ten, half the time. */
 static int mount_at_once(const struct parts *p, const char *target, bool direct,
 			 struct err *e)
 {
@@ -185,7 +168,7 @@ int erofs_mount(const struct erofs_want *w, const char *target, struct err *e)
 	struct parts p;
 	int r;
 
-	r = parts_open(&p, w, e);
+	r = parts_make(&p, w, e);
 	if (r < 0)
 		return r;
 	if (w->loop) {

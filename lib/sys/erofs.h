@@ -19,8 +19,8 @@
  * -ENODEV: no EROFS in this kernel; -ENOTBLK: not from files, here or at all.
  */
 struct erofs_want {
-	const char *meta;	    /* path */
-	const char *const *devices; /* paths */
+	int meta; /* descriptors of regular files, borrowed */
+	const int *devices;
 	size_t ndevices;
 	bool loop;
 };

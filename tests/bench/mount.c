@@ -37,7 +37,7 @@
 
 struct layer {
 	struct erofs_want want;
-	const char *devices[DEVICES_MAX];
+	int devices[DEVICES_MAX];
 	char at[4096];
 };
 
@@ -65,14 +65,23 @@ static void make(const char *path)
 		die(path, -errno);
 }
 
+static int open_file(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		die(path, -errno);
+	return fd;
+}
+
 static void add_layer(char *text)
 {
 	struct layer *l = &layers[nlayers];
 	char *part = strtok(text, ",");
 
-	l->want.meta = part;
+	l->want.meta = open_file(part);
 	while ((part = strtok(NULL, ",")) && l->want.ndevices < DEVICES_MAX)
-		l->devices[l->want.ndevices++] = part;
+		l->devices[l->want.ndevices++] = open_file(part);
 	l->want.devices = l->devices;
 	snprintf(l->at, sizeof(l->at), "%s/l%d", dir, nlayers++);
 	make(l->at);

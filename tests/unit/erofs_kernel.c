@@ -45,31 +45,41 @@ static bool write_devices(void)
 
 static bool by_loop;
 
-/* NAME.img, with its devices, on NAME. */
-static int mount_file(const char *name, const char *const *devices, size_t n)
+static int open_file(const char *name)
 {
+	char path[128];
+
+	snprintf(path, sizeof(path), "%s/%s", tmp, name);
+	return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+/* NAME.img, with its devices, on NAME. */
+static int mount_file(const char *name, const int *devices, size_t n)
+{
+	struct erofs_want w = {.devices = devices, .ndevices = n};
 	char file[64], dir[64];
-	struct erofs_want w = {.meta = file, .devices = devices, .ndevices = n};
 	struct err e = {0};
 	int r;
 
-	snprintf(file, sizeof(file), "%s/%s.img", tmp, name);
+	snprintf(file, sizeof(file), "%s.img", name);
 	snprintf(dir, sizeof(dir), "%s/%s", tmp, name);
 	mkdir(dir, 0700);
+	w.meta = open_file(file);
 	w.loop = by_loop;
 	r = erofs_mount(&w, dir, &e);
 	if (r < 0)
 		printf("# %s\n", e.msg);
+	close(w.meta);
 	return r;
 }
 
 static int mount_image(struct fstree *t, const char *name)
 {
-	char paths[GEN_DEVICES][64], file[64];
-	const char *devices[GEN_DEVICES];
 	auto_buf struct buf image = {0};
-	struct err e = {0};
 	size_t n = fstree_ndevices(t);
+	int devices[GEN_DEVICES], r;
+	struct err e = {0};
+	char file[64];
 
 	if (erofs_write(t, &image, &e) < 0) {
 		printf("# %s\n", e.msg);
@@ -82,11 +92,13 @@ static int mount_image(struct fstree *t, const char *name)
 		const struct fsdevice *d = fstree_device_at(t,
 							    (uint16_t)(i + 1));
 
-		snprintf(paths[i], sizeof(paths[i]), "%s/blob%u", tmp,
-			 d->root.b[0] - 0xa0U);
-		devices[i] = paths[i];
+		snprintf(file, sizeof(file), "blob%u", d->root.b[0] - 0xa0U);
+		devices[i] = open_file(file);
 	}
-	return mount_file(name, devices, n);
+	r = mount_file(name, devices, n);
+	for (size_t i = 0; i < n; i++)
+		close(devices[i]);
+	return r;
 }
 
 static void unmount(const char *name)

@@ -150,8 +150,8 @@ static void check_layer(void)
 	auto_layer struct layer l = {.kind = LAYER_BASE};
 	auto_fstree struct fstree *t = NULL;
 	struct img_name name = name_of("root/a:1");
+	auto_close int meta = -1, blob = -1;
 	struct digest d, d2, got = {0};
-	char p[PATH_MAX];
 	struct err e = {0};
 	struct stat st;
 
@@ -165,12 +165,12 @@ static void check_layer(void)
 	is_int((long long)l.ndevices, 1, "devices");
 	is_int(store_tree(&s, &l, &t, &e), 0, "its metadata");
 	ok(t && fstree_find(t, "dir/two"), "has what was put");
-	is_int(store_meta_path(&s, &l.meta, p, &e), 0, "its path");
-	is_int(stat(p, &st) < 0 ? -1 : st.st_size, (long long)l.meta_bytes,
-	       "is there");
-	is_int(store_blob_path(&s, &l.devices[0].root, p, &e), 0, "the blob's");
-	is_int(stat(p, &st) < 0 ? -1 : st.st_size,
-	       (long long)l.devices[0].blocks * 4096, "too");
+	meta = store_open_meta(&s, &l.meta, &e);
+	is_int(fstat(meta, &st) < 0 ? -1 : st.st_size, (long long)l.meta_bytes,
+	       "its size");
+	blob = store_open_blob(&s, &l.devices[0].root, &e);
+	is_int(fstat(blob, &st) < 0 ? -1 : st.st_size,
+	       (long long)l.devices[0].blocks * 4096, "the blob's");
 	is_int(store_verify(&s, &d, true, &e), 0, "verified");
 	d2 = put(&s, 1, 2, NULL);
 	ok(digest_eq(&d, &d2), "put again it is the same");
@@ -602,8 +602,12 @@ static void check_verify(void)
 	if (store_resolve(&s, &name, &d, &e) < 0 ||
 	    store_layer(&s, &d, &l, &e) < 0)
 		die(&e);
-	store_meta_path(&s, &l.meta, p[0], NULL);
-	store_blob_path(&s, &l.devices[0].root, p[1], NULL);
+	digest_hex(&l.meta, hex);
+	snprintf(p[0], sizeof(p[0]), "%s/meta/sha256/%.2s/%s.erofs", path, hex,
+		 hex);
+	digest_hex(&l.devices[0].root, hex);
+	snprintf(p[1], sizeof(p[1]), "%s/blob/sha256/%.2s/%s.data", path, hex,
+		 hex);
 	digest_hex(&d, hex);
 	snprintf(p[2], sizeof(p[2]), "%s/manifest/sha256/%.2s/%s.json", path,
 		 hex, hex);
