@@ -174,10 +174,13 @@ static void check_names(void)
 	const struct digest *missing;
 	struct digest d[3], twice[2];
 	struct image img;
+	char dir[80];
 	struct err e = {0};
 
 	is_int(open_image("root/a:1", NULL, &img, &e), -ENOENT, "no store");
 	is_str(e.code, "image_unknown", "and no image in it");
+	snprintf(dir, sizeof(dir), "%s/img", lib);
+	mkdir(dir, 0755);
 	if (store_create(store_path, &s, &e) < 0)
 		die(&e);
 	d[0] = put_layer(&s, "root/a:1", "a",
