@@ -37,8 +37,8 @@ loops() {
 }
 
 own_meta() {
-	grep -hs "^$DSEC_LIB/.* (deleted)$" /sys/block/loop*/loop/backing_file |
-		wc -l
+	cat /sys/block/loop*/loop/backing_file 2>/dev/null |
+		grep -c "^$DSEC_LIB/.* (deleted)$"
 }
 leases() {
 	find "$DSEC_LIB/img/store/lease" -name '*.json' 2>/dev/null | wc -l
