@@ -106,11 +106,6 @@ typedef int store_digest_fn(void *arg, const struct digest *digest,
 int store_manifests(const struct store *s, store_digest_fn *fn, void *arg,
 		    struct err *e);
 
-/* store_dependants(s, digest, fn, arg, e): manifests that need ${digest}: an
- * environment it is a layer of, a layer it is a parent of. */
-int store_dependants(const struct store *s, const struct digest *digest,
-		     store_digest_fn *fn, void *arg, struct err *e);
-
 /* --- building --------------------------------------------------------- */
 
 /*

@@ -72,16 +72,16 @@ tar -C "$T/mid" -cf "$T/mid.tar" d opq
 import "tar:$T/mid.tar" root/mid:1 --kind toolkit --env B=mid --oci-whiteouts
 
 # And again: a directory where the whiteout was.
-mkdir -p "$T/top/d/a" "$T/top/work"
+mkdir -p "$T/top/d/a" "$T/top/home"
 echo in >"$T/top/d/a/in"
-import "dir:$T/top" root/top:1 --kind workspace --env C=top --workdir /work/made
+import "dir:$T/top" root/top:1 --kind workspace --env C=top --workdir /home/made
 
 # --- each way ----------------------------------------------------------------
 
 # What a sandbox sees, but for what a launch made or mounted.
 # shellcheck disable=SC2016
 look='cd /; for f in $(find . -xdev | sort); do
-	case $f in .|./proc*|./dev*|./sys|./work*) continue;; esac
+	case $f in .|./proc*|./dev*|./sys|./home*) continue;; esac
 	stat -c "%n %f %u:%g %Y" $f
 	xattr $f user.note
 	test -L $f || test ! -f $f || dd if=$f bs=64k 2>/dev/null | wc -c
@@ -179,7 +179,7 @@ is "$status" 0 "a layer on the image host"
 
 # shellcheck disable=SC2016
 three sh -c 'echo $A $B $C; pwd; stat -c %u .'
-is "$(flat)" "base mid top /work/made 0" \
+is "$(flat)" "base mid top /home/made 0" \
 	"variables by name, the topmost working directory, made if need be"
 run timeout 60 dsec-run --rm --image root/base:1 -e B=own -- env
 like "$out" '^B=own$' "what is asked for comes last"

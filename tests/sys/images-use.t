@@ -16,7 +16,7 @@ for tool in sh cat true sleep mkdir; do
 	ln -s busybox "$T/root/bin/$tool"
 done
 echo 'root:x:0:0::/:/bin/sh' >"$T/root/etc/passwd"
-echo hello >"$T/work/file"
+echo hello >"$T/work/text"
 
 # shellcheck disable=SC2317 # by wait_for
 no_sandbox() {
@@ -41,7 +41,7 @@ users() {
 run dsec-img import "dir:$T/root" --as root/base:1 --kind base \
 	--env PATH=/bin
 is "$status" 0 "a base" || diag "$out"
-run dsec-img import "dir:$T/work" --as root/work:1 --kind workspace --at /work
+run dsec-img import "dir:$T/work" --as root/work:1 --kind workspace --at /srv
 is "$status" 0 "a workspace"
 
 leak_start
@@ -73,7 +73,7 @@ run dsec-img prune --grace 0
 run dsec-img prune --grace 0
 is "$(field "$(printf '%s\n' "$out" | tail -n 1)" .unmounted)" 0 \
 	"prune unmounts nothing of it"
-run dsec-exec one -- cat /work/file
+run dsec-exec one -- cat /srv/text
 is "$out" hello "which it goes on reading"
 
 # The names are lost, by somebody who writes the store past us.
@@ -83,7 +83,7 @@ dsec-img prune --grace 0 >"$T/null"
 run dsec-img prune --grace 0
 is "$(field "$(printf '%s\n' "$out" | tail -n 1)" .blobs)" 0 \
 	"what a sandbox uses is kept without a name"
-run dsec-exec one -- sh -c 'cat /work/file; echo new >/work/new'
+run dsec-exec one -- sh -c 'cat /srv/text; echo new >/srv/new'
 is "$out" hello "and read"
 cp -a "$T/tag/." "$DSEC_LIB/img/store/tag"
 
@@ -95,7 +95,7 @@ is "$status $(code)" "1 image_in_use" "a layer packed on it uses it"
 is "$(users)" "layer root/child:1," "and its name is told"
 run dsec-img rm --force root/work:1
 is "$status" 0 "--force: it goes"
-run dsec-img import "dir:$T/work" --as root/work:1 --kind workspace --at /work
+run dsec-img import "dir:$T/work" --as root/work:1 --kind workspace --at /srv
 is "$status" 0 "and comes again"
 run dsec-img rm root/child:1 root/work:1
 is "$status" 0 "child first, both go" || diag "$out"
@@ -103,11 +103,11 @@ is "$status" 0 "child first, both go" || diag "$out"
 # Launches, removals and prunes at once: a launch works, or fails as it should.
 storm() { # N
 	dsec-img import "dir:$T/work" --as "root/storm:$1" --kind workspace \
-		--at /work --env N="$1" >"$T/null"
+		--at /srv --env N="$1" >"$T/null"
 	dsec-img rm "root/storm:$1" >"$T/rm.$1.a" 2>&1 &
 	dsec-img prune --grace 0 >"$T/null" 2>&1 &
 	dsec-run --rm --image root/base:1 --layer "root/storm:$1" -- \
-		cat /work/file >"$T/run.$1" 2>"$T/run.$1.err"
+		cat /srv/text >"$T/run.$1" 2>"$T/run.$1.err"
 	echo $? >"$T/run.$1.status"
 	dsec-img rm "root/storm:$1" >"$T/rm.$1.b" 2>&1
 	dsec-img prune --grace 0 >"$T/null" 2>&1

@@ -189,14 +189,6 @@ static int count_tag(void *arg, const struct img_name *name,
 	return 0;
 }
 
-static int count_digest(void *arg, const struct digest *digest, struct err *e)
-{
-	(void)digest;
-	(void)e;
-	++*(int *)arg;
-	return 0;
-}
-
 static void check_tags(void)
 {
 	auto_store struct store s = STORE_INIT;
@@ -253,7 +245,6 @@ static void check_env(void)
 	struct img_name name = name_of("root/env:1");
 	struct digest a, b, d, none = {0};
 	struct err e = {0};
-	int n = 0;
 
 	open_store(&s);
 	a = put(&s, 1, 2, NULL);
@@ -262,10 +253,6 @@ static void check_env(void)
 	put_env(&s, &a, &none, -ENOENT);
 	is_int(store_verify(&s, &d, true, &e), 0, "verified");
 	is_int(store_tag(&s, &name, &d, &e), 0, "tagged");
-	is_int(store_dependants(&s, &b, count_digest, &n, &e), 0, "who needs");
-	is_int(n, 1, "a layer: the environment");
-	is_int(store_dependants(&s, &d, count_digest, &n, &e), 0, "and that");
-	is_int(n, 1, "nobody");
 }
 
 static void check_dict(void)
