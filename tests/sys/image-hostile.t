@@ -240,13 +240,13 @@ mkdir "$T/esc/.ssh"
 echo key >"$T/esc/.ssh/id_$esc"
 import "dir:$T/esc" root/esc:1 --kind toolkit --env "A=$esc"
 import "dir:$T/esc2" root/esc:2 --kind toolkit
+# script hands the line to a shell: the name is quoted for it.
 for op in "env root/esc:1 root/esc:2" "diff root/esc:1 root/esc:2" \
-	"lint root/esc:1" "inspect root/esc:1" "import dir:/$esc --as a/b:1" \
-	"import dir:$T/outside/$esc --as a/b:1" "mount $esc" \
-	"tag root/esc:1 $esc" "verify root/esc:1"; do
-	# shellcheck disable=SC2086
-	timeout 20 script -qec "dsec-img $op" /dev/null </dev/null \
-		>"$T/tty" 2>&1
+	"lint root/esc:1" "inspect root/esc:1" "import 'dir:/$esc' --as a/b:1" \
+	"import 'dir:$T/outside/$esc' --as a/b:1" "mount '$esc'" \
+	"tag root/esc:1 '$esc'" "verify root/esc:1"; do
+	SHELL=/bin/sh timeout 20 script -qec "dsec-img $op" /dev/null \
+		</dev/null >"$T/tty" 2>&1
 	! LC_ALL=C grep -q "$(printf '\033]\|\007\|\302\233')" "$T/tty" ||
 		commands="$commands ${op%% *}"
 done
