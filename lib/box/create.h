@@ -4,6 +4,7 @@
 
 #include "box/claim.h"
 #include "box/launch.h"
+#include "box/snap.h"
 
 /*
  * The making of sandboxes by one process, one after another: what is the same
@@ -54,5 +55,40 @@ int create_end(struct creator *c, struct created *made, struct err *e);
  */
 int create_supervised(struct creator *c, json_t *spec, struct created *ret,
 		      struct err *e);
+
+/*
+ * create_from(c, spec, from, ret, e):
+ * A sandbox made from a snapshot: claim, a copy of the snapshot's layer,
+ * cgroup, spec.json, and then, with ${from}->memory, dsec-ckpt restore in the
+ * supervisors' cgroup, which becomes its dsec-box; without, a launch as of
+ * create_supervised().  ${spec} is complete: see inherit_spec().  Returns when
+ * that is under way: several may be at once, and of each create_from_end()
+ * tells the outcome; it must be called.  It waits where ${ret}->status is not
+ * yet readable (-1: it need not be waited for).
+ */
+struct create_from {
+	const struct snap *snap; /* held by the caller until the end */
+	const json_t *manifest;	 /* its own; "spec" is the source's */
+	bool memory;		 /* its processes too */
+};
+
+struct creating {
+	struct created made;
+	const char *layer; /* how its layer was made: "snapshot", "reflink",
+			      "copied" */
+	pid_t pid;	   /* of what becomes the supervisor, our child */
+	int status;	   /* the end of dsec-ckpt's words; end of file: done */
+};
+
+int create_from(struct creator *c, json_t *spec, const struct create_from *from,
+		struct creating *ret, struct err *e);
+
+/*
+ * create_from_end(c, m, ret_rec, e): wait for it.  0: its socket can be
+ * connected to; *${ret_rec} is what the restore told beside (NULL: nothing).
+ * On failure nothing of it is left.
+ */
+int create_from_end(struct creator *c, struct creating *m, json_t **ret_rec,
+		    struct err *e);
 
 #endif
