@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/epoll.h>
 
@@ -9,6 +10,8 @@
 
 /* A supervisor that says nothing for so long (beyond the grace) hangs. */
 #define PATIENCE_MS 30000
+/* Memory that goes to a disk or comes from one takes its time. */
+#define HEAVY_PATIENCE_MS (15 * 60 * 1000)
 
 static const char *const words[] = {"pause", "resume", "stop"};
 
@@ -21,6 +24,7 @@ static void job_free(struct job *j)
 		;
 	*p = j->next;
 	app->njobs--;
+	app->nheavy -= j->heavy;
 	loop_del(app->loop, &j->source);
 	loop_timer_set(app->loop, &j->again, 0);
 	loop_timer_set(app->loop, &j->deadline, 0);
@@ -96,6 +100,13 @@ void job_again(struct job *j, unsigned after_ms)
 	loop_timer_set(j->app->loop, &j->again, clock_ms() + after_ms);
 }
 
+static int patience_ms(const struct job *j)
+{
+	return j->op == OP_STOP || (j->op == OP_PAUSE && !j->heavy)
+		       ? PATIENCE_MS
+		       : HEAVY_PATIENCE_MS;
+}
+
 static void on_deadline(struct loop *l, struct loop_timer *t)
 {
 	struct job *j = t->arg;
@@ -108,18 +119,22 @@ static void on_deadline(struct loop *l, struct loop_timer *t)
 	else
 		err_set(&e, -ETIMEDOUT, "timeout",
 			"sandbox %s did not answer within %d s", j->id,
-			PATIENCE_MS / 1000);
+			patience_ms(j) / 1000);
 	e.infra = !j->own_deadline;
 	job_fail(j, &e);
 }
 
+/* The request's own time began when it was read; ours begins when it is told
+ * to the supervisor. */
 static void set_deadline(struct job *j)
 {
 	int64_t ms = json_int(j->req, "deadline_ms", 0);
 
+	if (j->own_deadline)
+		return;
 	j->own_deadline = ms > 0;
 	if (ms <= 0)
-		ms = PATIENCE_MS + j->grace_ms;
+		ms = patience_ms(j) + j->grace_ms;
 	loop_timer_set(j->app->loop, &j->deadline, clock_ms() + (uint64_t)ms);
 }
 
@@ -154,7 +169,8 @@ int job_new(struct app *app, json_t *req, const char *id, struct err *e)
 		;
 	*p = j;
 	app->njobs++;
-	set_deadline(j);
+	if (json_int(req, "deadline_ms", 0) > 0)
+		set_deadline(j);
 	return 0;
 }
 
@@ -214,6 +230,13 @@ static void on_socket(struct loop *l, struct loop_source *s, uint32_t events)
 		unreachable(j, &e);
 }
 
+static const char *level_of(const struct job *j)
+{
+	const char *level = json_str(j->req, "level");
+
+	return *level ? level : "freeze";
+}
+
 static int send_request(struct job *j, struct err *e)
 {
 	auto_json json_t *req = NULL;
@@ -225,7 +248,7 @@ static int send_request(struct job *j, struct err *e)
 	if (j->op == OP_STOP)
 		json_object_set_new(req, "grace_ms", json_integer(j->grace_ms));
 	if (j->op == OP_PAUSE)
-		json_object_set_new(req, "level", json_string("freeze"));
+		json_object_set_new(req, "level", json_string(level_of(j)));
 	r = ctl_send(j->ctl, req, NULL, 0, e);
 	if (r < 0)
 		return r;
@@ -234,12 +257,36 @@ static int send_request(struct job *j, struct err *e)
 			on_socket, j, e);
 }
 
+static bool is_on_disk(const struct job *j)
+{
+	auto_json json_t *state = NULL;
+	char path[PATH_MAX];
+
+	return tree_path(path, NULL, "%s/sb/%s/state.json", j->app->tree.run,
+			 j->id) == 0 &&
+	       json_read_file(AT_FDCWD, path, &state, NULL) == 0 &&
+	       !strcmp(json_str(state, "level"), "disk");
+}
+
+bool job_may_start(struct job *j)
+{
+	bool heavy = (j->op == OP_PAUSE && strcmp(level_of(j), "freeze")) ||
+		     (j->op == OP_RESUME && is_on_disk(j));
+
+	if (heavy && j->app->nheavy >= j->app->heavy_max)
+		return false;
+	j->heavy = heavy;
+	j->app->nheavy += heavy;
+	return true;
+}
+
 void job_start(struct job *j)
 {
 	struct err e = {0};
 	int r;
 
 	j->started = true;
+	set_deadline(j);
 	r = ctl_open(&j->app->tree, j->id, CTL_NONBLOCK, &j->ctl, &e);
 	if (r == 0)
 		r = send_request(j, &e);

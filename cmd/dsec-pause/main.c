@@ -12,15 +12,19 @@
 #include "base/version.h"
 #include "pause.h"
 
-#define JOBS	 512
-#define JOBS_MAX 100000
+#define JOBS	  512
+#define JOBS_MAX  100000
+#define HEAVY_MIN 2
 
 enum {
 	ROW_PAUSE,
 	ROW_FREEZE,
+	ROW_RECLAIM,
+	ROW_DISK,
 	ROW_RESUME,
 	ROW_STOP,
 	ROW_JOBS,
+	ROW_LEVEL,
 	ROW_HELP,
 	ROW_VERSION
 };
@@ -28,10 +32,13 @@ enum {
 /* clang-format off */
 static const struct field fields[] = {
 	[ROW_PAUSE] = {{"pause", NULL, 0, NULL, "pause them (the default)"}, NULL, FIELD_NONE, 0, 0, NULL},
-	[ROW_FREEZE] = {{"freeze", NULL, 0, NULL, "pause by freezing: memory stays where it is"}, NULL, FIELD_NONE, 0, 0, NULL},
+	[ROW_FREEZE] = {{"freeze", NULL, 0, NULL, "--level freeze: memory stays where it is"}, NULL, FIELD_NONE, 0, 0, NULL},
+	[ROW_RECLAIM] = {{"reclaim", NULL, 0, NULL, "--level reclaim: push memory out to swap as well"}, NULL, FIELD_NONE, 0, 0, NULL},
+	[ROW_DISK] = {{"disk", NULL, 0, NULL, "--level disk: checkpoint, end the processes"}, NULL, FIELD_NONE, 0, 0, NULL},
 	[ROW_RESUME] = {{"resume", NULL, 0, NULL, "let them run on"}, NULL, FIELD_NONE, 0, 0, NULL},
 	[ROW_STOP] = {{"stop", NULL, 0, NULL, "end them and remove what they hold"}, NULL, FIELD_NONE, 0, 0, NULL},
-	[ROW_JOBS] = {{"jobs", NULL, 'j', "COUNT", "work on so many at once (512)"}, NULL, FIELD_NONE, 0, 0, NULL},
+	[ROW_JOBS] = {{"jobs", NULL, 'j', "COUNT", "work on so many at once"}, NULL, FIELD_NONE, 0, 0, NULL},
+	[ROW_LEVEL] = {{"level", NULL, 0, "LEVEL", "freeze, reclaim or disk: how far to pause"}, "level", FIELD_STR, 1, 16, NULL},
 	[ROW_HELP] = {{"help", NULL, 'h', NULL, "this text"}, NULL, FIELD_NONE, 0, 0, NULL},
 	[ROW_VERSION] = {{"version", NULL, 0, NULL, "print the version"}, NULL, FIELD_NONE, 0, 0, NULL},
 	{{"grace", NULL, 'g', "TIME", "stop: from the first signal to the last (2s)"}, "grace_ms", FIELD_MS, 0, 3600000, NULL},
@@ -41,16 +48,16 @@ static const struct field fields[] = {
 	{{"deadline", NULL, 0, "TIME", "give up on a sandbox after so long"}, "deadline_ms", FIELD_MS, 1, 0, NULL},
 	{.key = "sandbox", .type = FIELD_STR, .min = 1, .max = 64},
 	{.key = "op", .type = FIELD_STR, .min = 1, .max = 16},
-	{.key = "level", .type = FIELD_STR, .min = 1, .max = 16},
 	{.key = "cancel", .type = FIELD_ID},
 };
 /* clang-format on */
 
-static const char usage[] = "usage: dsec-pause [--freeze | --resume | --stop] "
-			    "[flags] [SANDBOX...] [< requests]\n";
+static const char usage[] =
+	"usage: dsec-pause [--level LEVEL | --resume | --stop] "
+	"[flags] [SANDBOX...] [< requests]\n";
 
 static const char *arg_op;
-static unsigned arg_jobs = JOBS;
+static unsigned arg_jobs; /* 0: not said */
 
 /* --- records ------------------------------------------------------------- */
 
@@ -88,6 +95,12 @@ struct cgroup_root *app_cgroups(struct app *app, struct err *e)
 
 /* --- requests ------------------------------------------------------------ */
 
+static bool level_known(const char *level)
+{
+	return !strcmp(level, "freeze") || !strcmp(level, "reclaim") ||
+	       !strcmp(level, "disk");
+}
+
 static int check_op(const json_t *req, struct err *e)
 {
 	const char *op = json_str(req, "op");
@@ -97,11 +110,10 @@ static int check_op(const json_t *req, struct err *e)
 	    strcmp(op, "stop"))
 		return err_set(e, -EBADMSG, "bad_value",
 			       "'op' is not pause, resume or stop");
-	if (!*level || !strcmp(level, "freeze"))
-		return 0;
-	return err_set(e, -EOPNOTSUPP, "unsupported",
-		       "'level' %.16s is not in this release: only freeze",
-		       level);
+	if (*level && !level_known(level))
+		return err_set(e, -EBADMSG, "bad_value",
+			       "'level' is not freeze, reclaim or disk");
+	return 0;
 }
 
 static int check_target(const json_t *req, struct err *e)
@@ -303,7 +315,7 @@ static void on_pump(struct loop *l, struct loop_timer *t)
 	walk_on(app);
 	for (j = app->jobs; j; j = next) {
 		next = j->next;
-		if (!j->started && !waits(app, j))
+		if (!j->started && !waits(app, j) && job_may_start(j))
 			job_start(j);
 	}
 	if (app->input && !app->ended && !full(app))
@@ -320,22 +332,50 @@ void app_pump(struct app *app)
 
 /* --- the command line ---------------------------------------------------- */
 
+static int set_level(json_t *defaults, const char *level, struct err *e)
+{
+	const char *was = json_str(defaults, "level");
+
+	if (!level_known(level))
+		return err_set(e, -EINVAL, "usage",
+			       "--level %s: not freeze, reclaim or disk",
+			       level);
+	if (*was && strcmp(was, level))
+		return err_set(e, -EINVAL, "usage",
+			       "level %s or %s: one of them", was, level);
+	return json_object_set_new(defaults, "level", json_string(level)) < 0
+		       ? err_sys(e, ENOMEM, "level")
+		       : 0;
+}
+
 static int flag(int row, const char *arg, json_t *defaults, struct err *e)
 {
-	static const char *const ops[] = {"pause", "pause", "resume", "stop"};
+	static const struct {
+		const char *op, *level;
+	} ops[] = {
+		[ROW_PAUSE] = {"pause", NULL},
+		[ROW_FREEZE] = {"pause", "freeze"},
+		[ROW_RECLAIM] = {"pause", "reclaim"},
+		[ROW_DISK] = {"pause", "disk"},
+		[ROW_RESUME] = {"resume", NULL},
+		[ROW_STOP] = {"stop", NULL},
+	};
 	char *end;
 	unsigned long n;
 
 	switch (row) {
 	case ROW_PAUSE:
 	case ROW_FREEZE:
+	case ROW_RECLAIM:
+	case ROW_DISK:
 	case ROW_RESUME:
 	case ROW_STOP:
-		if (arg_op && strcmp(arg_op, ops[row]))
+		if (arg_op && strcmp(arg_op, ops[row].op))
 			return err_set(e, -EINVAL, "usage",
 				       "pause, resume or stop: one of them");
-		arg_op = ops[row];
-		return 0;
+		arg_op = ops[row].op;
+		return ops[row].level ? set_level(defaults, ops[row].level, e)
+				      : 0;
 	case ROW_JOBS:
 		n = strtoul(arg, &end, 10);
 		if (*end || *arg < '0' || *arg > '9' || n < 1 || n > JOBS_MAX)
@@ -343,6 +383,8 @@ static int flag(int row, const char *arg, json_t *defaults, struct err *e)
 				       "--jobs %s: not 1 to %d", arg, JOBS_MAX);
 		arg_jobs = (unsigned)n;
 		return 0;
+	case ROW_LEVEL:
+		return set_level(defaults, arg, e);
 	case ROW_HELP:
 		opt_help(STDOUT_FILENO, usage, OPT_TABLE(fields));
 		exit(EXIT_OK);
@@ -463,6 +505,15 @@ static int serve(struct app *app, json_t *words, struct err *e)
 	return loop_run(app->loop, e);
 }
 
+/* Checkpoints are copies of memory: more at once than the machine has CPUs make
+ * all of them late. */
+static unsigned heavy_jobs(void)
+{
+	long n = sysconf(_SC_NPROCESSORS_ONLN);
+
+	return n > HEAVY_MIN ? (unsigned)n : HEAVY_MIN;
+}
+
 int main(int argc, char **argv)
 {
 	auto_json json_t *words = json_array();
@@ -474,7 +525,8 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	app.pump = (struct loop_timer){.fn = on_pump, .arg = &app};
 	r = parse(argc, argv, app.defaults, words, &e);
-	app.jobs_max = arg_jobs;
+	app.jobs_max = arg_jobs ? arg_jobs : JOBS;
+	app.heavy_max = arg_jobs ? arg_jobs : heavy_jobs();
 	if (r == 0)
 		r = serve(&app, words, &e);
 	if (r < 0) {

@@ -32,6 +32,7 @@ struct app {
 	struct walk walk;
 	struct job *jobs; /* in the order of their requests */
 	unsigned njobs, jobs_max;
+	unsigned nheavy, heavy_max; /* those that copy memory */
 	bool ended; /* no more requests will come, or none is wanted */
 	struct loop_timer pump;
 	enum exit_status status;
@@ -53,6 +54,7 @@ struct job {
 	struct loop_timer again, deadline, force;
 	bool own_deadline; /* deadline_ms of the request, not ours */
 	bool started;
+	bool heavy; /* once it is started */
 	struct job *next;
 };
 
@@ -70,6 +72,8 @@ struct cgroup_root *app_cgroups(struct app *app, struct err *e);
 /* job_new(app, req, id, e): takes ${req} over on success. */
 int job_new(struct app *app, json_t *req, const char *id, struct err *e);
 void job_start(struct job *j);
+/* job_may_start(j): there is room for work of its weight. */
+bool job_may_start(struct job *j);
 void job_fail(struct job *j, const struct err *why);
 void job_again(struct job *j, unsigned after_ms);
 

@@ -67,7 +67,7 @@ bad_value|65|{"sandbox":"a","op":"kill"}
 bad_value|65|{"sandbox":"a","task":"t"}
 bad_value|65|{"sandbox":"a","grace_ms":-1}
 bad_value|65|{"task":"../sb"}
-unsupported|69|{"sandbox":"a","level":"disk"}
+bad_value|65|{"sandbox":"a","level":"deep"}
 sandbox_unknown|1|{"sandbox":"nobody"}
 sandbox_unknown|1|{"sandbox":"../../etc"}
 EOT
@@ -85,6 +85,12 @@ is "$(printf '%s\n' "$out" | jq -c '[.id,.ok,.count]' | sort | tr '\n' ' ')" \
 	'[1,false,null] [2,true,0] [3,false,null] ' "lines, each answered"
 run dsec-pause --stop --resume x
 is "$status" 64 "one operation"
+run dsec-pause --level deep x
+is "$status" 64 "an unknown level"
+run dsec-pause --freeze --disk x
+is "$status" 64 "one level"
+run dsec-pause --disk --resume x
+is "$status" 64 "a level, or resume"
 run dsec-pause --jobs 0 x
 is "$status" 64 "--jobs 0"
 
