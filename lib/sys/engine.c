@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/proc.h"
+#include "sys/engine.h"
+
+/* What precedes and follows the caller's arguments: loader, options, program;
+ * --no-default-config, NULL. */
+#define ARGS_BEFORE 8
+#define ARGS_AFTER  2
+#define ENV_MAX	    16
+
+static const char *const own_env[] = {
+	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+	"LC_ALL=C",
+	"HOME=/",
+};
+
+static size_t before(const struct engine *en, const char **argv)
+{
+	size_t n = 0;
+
+	if (!en->loader[0]) {
+		argv[n++] = en->path;
+		return n;
+	}
+	argv[n++] = en->loader;
+	if (en->shim[0]) {
+		argv[n++] = "--preload";
+		argv[n++] = en->shim;
+	}
+	argv[n++] = "--library-path";
+	argv[n++] = en->libs;
+	argv[n++] = en->path;
+	return n;
+}
+
+/* Raw words on stderr would mix with records of ours: the exit status says
+ * which step failed. */
+enum child_exit { CHILD_FDS = 120, CHILD_MOUNT, CHILD_EXEC };
+
+static void default_signals(void)
+{
+	sigset_t none;
+
+	for (int i = 1; i < NSIG; i++)
+		signal(i, SIG_DFL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static int set_fds(const struct engine_run *run)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC), flags;
+
+	if (null < 0 || close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
+		return -errno;
+	for (int i = 0; i < 3; i++)
+		if (dup2(i && run->out >= 0 ? run->out : null, i) < 0)
+			return -errno;
+	for (size_t i = 0; i < run->nkeep; i++) {
+		flags = fcntl(run->keep[i], F_GETFD);
+		if (flags < 0 ||
+		    fcntl(run->keep[i], F_SETFD, flags & ~FD_CLOEXEC) < 0)
+			return -errno;
+	}
+	return 0;
+}
+
+static int set_run_dir(const char *dir)
+{
+	struct statfs s;
+
+	if (!dir || (!statfs("/run", &s) && s.f_type == TMPFS_MAGIC))
+		return 0;
+	if (unshare(CLONE_NEWNS) < 0 ||
+	    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+	    mount(dir, "/run", NULL, MS_BIND, NULL) < 0)
+		return -errno;
+	return 0;
+}
+
+static void child(const struct engine_run *run, const char *const *argv,
+		  const char *const *env, pid_t parent)
+{
+	setpgid(0, 0);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(CHILD_EXEC); /* it died before we asked to follow */
+	default_signals();
+	umask(077);
+	if (set_run_dir(run->run_dir) < 0)
+		_exit(CHILD_MOUNT);
+	if (set_fds(run) < 0)
+		_exit(CHILD_FDS);
+	execve(argv[0], (char *const *)(uintptr_t)argv,
+	       (char *const *)(uintptr_t)env);
+	_exit(CHILD_EXEC);
+}
+
+static void make_env(const struct engine *en, const struct engine_run *run,
+		     const char **env, char *preload, size_t size)
+{
+	size_t n = 0;
+
+	for (; n < array_len(own_env); n++)
+		env[n] = own_env[n];
+	if (en->shim[0] && !en->loader[0] &&
+	    snprintf(preload, size, "LD_PRELOAD=%s", en->shim) < (int)size)
+		env[n++] = preload;
+	for (size_t i = 0; run->env && run->env[i] && n < ENV_MAX; i++)
+		env[n++] = run->env[i];
+	env[n] = NULL;
+}
+
+int engine_spawn(const struct engine *en, const struct engine_run *run,
+		 struct engine_proc *ret, struct err *e)
+{
+	auto_free const char **argv = NULL;
+	const char *env[ENV_MAX + 1];
+	char preload[PATH_MAX + 16];
+	pid_t parent = getpid();
+	size_t n = 0, at;
+
+	while (run->args[n])
+		n++;
+	argv = calloc(n + ARGS_BEFORE + ARGS_AFTER, sizeof(*argv));
+	if (!argv)
+		return err_sys(e, ENOMEM, "start the checkpoint engine");
+	at = before(en, argv);
+	memcpy(argv + at, run->args, n * sizeof(*argv));
+	argv[at + n] = "--no-default-config";
+	make_env(en, run, env, preload, sizeof(preload));
+	ret->pid = fork();
+	if (ret->pid == 0)
+		child(run, argv, env, parent);
+	if (ret->pid < 0)
+		return err_sys(e, errno, "fork for the checkpoint engine");
+	setpgid(ret->pid, ret->pid); /* both do: whoever comes first */
+	ret->pidfd = (int)syscall(SYS_pidfd_open, ret->pid, 0);
+	if (ret->pidfd < 0) {
+		int err = errno;
+
+		engine_kill(ret);
+		return err_sys(e, err, "watch the checkpoint engine");
+	}
+	return 0;
+}
+
+static int reap(struct engine_proc *p, int *ret_status)
+{
+	int r = 0;
+
+	while (waitpid(p->pid, ret_status, 0) < 0)
+		if (errno != EINTR) {
+			r = -errno;
+			break;
+		}
+	if (p->pidfd >= 0)
+		fd_close(p->pidfd);
+	p->pid = 0;
+	p->pidfd = -1;
+	return r;
+}
+
+void engine_kill(struct engine_proc *p)
+{
+	int status;
+
+	if (p->pid <= 0)
+		return;
+	kill(-p->pid, SIGKILL);
+	kill(p->pid, SIGKILL);
+	reap(p, &status);
+}
+
+int engine_wait(struct engine_proc *p, unsigned timeout_ms, struct err *e)
+{
+	int r, status;
+
+	r = proc_wait_pidfd(p->pidfd, (int)timeout_ms);
+	if (r <= 0) {
+		engine_kill(p);
+		err_set(e, r < 0 ? r : -ETIMEDOUT, "engine",
+			"the checkpoint engine took more than %u ms and was "
+			"ended",
+			timeout_ms);
+		if (e)
+			e->infra = true;
+		return r < 0 ? r : -ETIMEDOUT;
+	}
+	r = reap(p, &status);
+	if (r < 0)
+		return err_sys(e, -r, "wait for the checkpoint engine");
+	if (WIFEXITED(status))
+		return WEXITSTATUS(status);
+	err_set(e, -ECHILD, "engine", "signal %d ended the checkpoint engine",
+		WTERMSIG(status));
+	if (e)
+		e->infra = true;
+	return -ECHILD;
+}
+
+static const char *why(int status)
+{
+	switch (status) {
+	case CHILD_FDS:
+		return "its descriptors could not be set";
+	case CHILD_MOUNT:
+		return "its /run could not be mounted";
+	case CHILD_EXEC:
+		return "it could not be executed";
+	default:
+		return "";
+	}
+}
+
+int engine_run(const struct engine *en, const struct engine_run *run,
+	       unsigned timeout_ms, int dirfd, const char *log, struct err *e)
+{
+	struct engine_proc p;
+	char words[ERR_MSG_MAX / 2];
+	int r;
+
+	r = engine_spawn(en, run, &p, e);
+	if (r < 0)
+		return r;
+	r = engine_wait(&p, timeout_ms, e);
+	if (r == 0)
+		return 0;
+	engine_last_words(dirfd, log, words, sizeof(words));
+	if (r < 0)
+		return words[0] ? err_wrap(e, r, "%s", words) : r;
+	err_set(e, -EIO, "engine", "the checkpoint engine failed (%d): %s", r,
+		words[0] ? words : why(r));
+	if (e)
+		e->infra = true;
+	return -EIO;
+}

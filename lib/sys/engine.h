@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SYS_ENGINE_H
+#define SYS_ENGINE_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+/*
+ * The checkpoint engine: a program (CRIU 4.2 or later) that writes the memory
+ * and state of a tree of processes to files and makes them again.  Here is how
+ * it is started, waited for and ended; box/engine.h finds and tries it.
+ *
+ * It may hang, fork helpers and print what hostile processes are called: it
+ * runs in a process group of its own under a time limit, dies with us, gets a
+ * clean environment and only the descriptors it is given.
+ */
+
+#define ENGINE_VERSION_MAX 32
+
+struct engine {
+	char path[PATH_MAX]; /* the program */
+	/* Where it brings its own C library: started through that one's loader,
+	 * with these libraries.  Else "". */
+	char loader[PATH_MAX], libs[PATH_MAX];
+	char shim[PATH_MAX];		  /* preloaded, or "": see the shim */
+	char version[ENGINE_VERSION_MAX]; /* "4.2.1"; "" not asked yet */
+};
+
+/*
+ * engine_open(path, ret, e):
+ * The engine at the absolute ${path}.  If it lies in a tree with a C library of
+ * its own (TREE/usr/sbin/criu beside TREE/usr/lib64/ld-*), that one is used.
+ * The shim is found in libexec and used only where root lacks
+ * CAP_SYS_RESOURCE.  -ENOENT, "unsupported": no such program.
+ */
+int engine_open(const char *path, struct engine *ret, struct err *e);
+
+/*
+ * engine_ask_version(en, e): run it to learn its version.  "unsupported" where
+ * it is not CRIU or older than 4.2.
+ */
+int engine_ask_version(struct engine *en, struct err *e);
+
+/* A started engine. */
+struct engine_proc {
+	pid_t pid;
+	int pidfd; /* close-on-exec */
+};
+
+struct engine_run {
+	const char *const *args; /* "dump", "-t", ...; NULL at the end */
+	const int *keep;	 /* descriptors it gets, under their numbers */
+	size_t nkeep;
+	const char *const *env; /* more NAME=VALUE, or NULL */
+	int out;		/* its stdout and stderr; -1: /dev/null */
+	/* A directory on tmpfs that the engine sees as /run, or NULL.  It keeps
+	 * what it learnt of the kernel there, which saves 0.2 s a call.  Needed
+	 * only where /run is no tmpfs; engine_spawn() looks. */
+	const char *run_dir;
+};
+
+/*
+ * engine_spawn(en, run, ret, e):
+ * Start it as a child of ours, with "--no-default-config" and a clean
+ * environment.  All our signals are unblocked and reset in it; when we die, it
+ * dies.  It is a process group leader.
+ */
+int engine_spawn(const struct engine *en, const struct engine_run *run,
+		 struct engine_proc *ret, struct err *e);
+
+/*
+ * engine_wait(p, timeout_ms, e):
+ * Wait for its end, and make its end if it takes longer (-ETIMEDOUT, code
+ * "engine"), its helpers too.  Returns its exit status (0 to 255), or -errno
+ * with the code "engine" (infra).  ${p} is done with in every case.
+ */
+int engine_wait(struct engine_proc *p, unsigned timeout_ms, struct err *e);
+
+/* engine_kill(p): end it and its helpers at once, and reap it.  NULL-safe
+ * for one that ended (pid 0). */
+void engine_kill(struct engine_proc *p);
+
+/*
+ * engine_run(en, run, timeout_ms, dirfd, log, e):
+ * Spawn and wait; 0 only where it exited with 0.  Else -errno, code "engine",
+ * the message with the last words of the log ${log} in ${dirfd} (-1: none).
+ */
+int engine_run(const struct engine *en, const struct engine_run *run,
+	       unsigned timeout_ms, int dirfd, const char *log, struct err *e);
+
+/*
+ * engine_last_words(dirfd, log, buf, size):
+ * The last error lines of a log of the engine, in printable ASCII, or "".
+ */
+const char *engine_last_words(int dirfd, const char *log, char *buf,
+			      size_t size);
+
+#endif
