@@ -85,6 +85,13 @@ static const struct field file_fields[] = {
 static const struct field pause_fields[] = {
 	F("level", FIELD_STR, 1, 32),
 };
+static const struct field snapshot_fields[] = {
+	F("snapshot", FIELD_STR, 1, 32),
+	F("fs_only", FIELD_BOOL, 0, 0),
+};
+static const struct field inspect_fields[] = {
+	F("pss", FIELD_BOOL, 0, 0),
+};
 static const struct field stop_fields[] = {
 	F("grace_ms", FIELD_MS, 0, 600000),
 };
@@ -407,6 +414,14 @@ static int op_resume(struct ask *a, json_t *req, struct err *e)
 	return life_resume(a, req, e);
 }
 
+static int op_snapshot(struct ask *a, json_t *req, struct err *e)
+{
+	(void)a;
+	(void)req;
+	return err_set(e, -EOPNOTSUPP, "unsupported",
+		       "snapshots are not in this release");
+}
+
 static int op_stop(struct ask *a, json_t *req, struct err *e)
 {
 	return life_stop(a, req, e);
@@ -448,9 +463,10 @@ static const struct op {
 	{"file", T(file_fields), exec_file},
 	{"pause", T(pause_fields), op_pause},
 	{"resume", NULL, 0, op_resume},
+	{"snapshot", T(snapshot_fields), op_snapshot},
 	{"hold", NULL, 0, op_hold},
 	{"stop", T(stop_fields), op_stop},
-	{"inspect", NULL, 0, op_inspect},
+	{"inspect", T(inspect_fields), op_inspect},
 	{"watch", NULL, 0, op_watch},
 };
 /* clang-format on */

@@ -41,6 +41,9 @@ struct restore {
 	 * kind "pidfd": of the process that is ${inner} inside.
 	 * Each is made anew on that very number, close-on-exec.  5 ("pipe-read"
 	 * of pid 1's report pipe) and 6 ("pidfd" of inner 1) must be there.
+	 * A pipe whose number is an open pipe already (any end, or an O_PATH
+	 * descriptor of one) is that of a supervisor which goes on: the processes
+	 * get it as it is, with what is in it, and it stays open on failure.
 	 */
 	const json_t *state;
 
