@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef BOX_INSIDE_H
+#define BOX_INSIDE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "base/cleanup.h"
+#include "sys/cgroup.h"
+#include "wire/json.h"
+
+/*
+ * A look at all processes of a frozen sandbox, from outside: who they are, what
+ * of the host they hold, and what keeps them from being checkpointed.  Nothing
+ * is touched.  Everything read here was named by strangers; what gets into a
+ * message or a record is made plain first.
+ */
+struct inside_proc {
+	pid_t pid, inner; /* on the node; in the sandbox */
+	char leaf[24];	  /* "init", "e0" */
+	char comm[16];	  /* plain ASCII */
+	unsigned threads;
+	bool stopped, zombie;
+};
+
+struct inside_ask {
+	const struct cgroup_root *cgroups;
+	const char *id;
+	pid_t init;	    /* its pid 1, on the node */
+	const json_t *spec; /* complete */
+	const json_t *fds;  /* the supervisor's table "fds", or NULL */
+	const char *dev;    /* where the template of /dev is mounted, or NULL */
+};
+
+struct inside {
+	struct inside_proc *procs; /* pid 1 first */
+	size_t n;
+	json_t *leaves, *stopped; /* as the manifest has them */
+	json_t *externals;	  /* as the manifest has them; see box/ckpt.h */
+	json_t *warnings;	  /* strings: what will not be as it was */
+	json_t *watched;	  /* directories that inotify watches, inside */
+};
+
+#define auto_inside __attribute__((cleanup(inside_done)))
+
+/*
+ * inside_survey(ask, ret, e):
+ * "not_checkpointable" names the pid inside, the command's name and the
+ * reason; of several processes the first.  Free with inside_done().
+ */
+must_check int inside_survey(const struct inside_ask *ask, struct inside *ret,
+			     struct err *e);
+void inside_done(struct inside *in);
+
+/*
+ * inside_plain(dst, size, text, len): ${text} in printable ASCII, what is not
+ * as '?'; NUL-terminated.
+ */
+void inside_plain(char *dst, size_t size, const char *text, size_t len);
+
+#endif
