@@ -350,7 +350,6 @@ static struct launch launch_of(const struct creator *c, const json_t *spec,
 		.cgroups = c->cgroups,
 		.pool = &c->pool,
 		.uid_base = m->claim.uid_base,
-		.cpu_milli = cpu_milli(spec),
 	};
 }
 

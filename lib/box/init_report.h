@@ -15,6 +15,13 @@ struct init_report {
 	uint64_t utime_us, stime_us, maxrss_kb;
 };
 
+/*
+ * The first one has this pid and nothing else in it: pid 1 has made itself
+ * non-dumpable, so that nobody inside can trace or read it.  Until it was read
+ * no other program may run inside; launch_start() waits for it.
+ */
+#define INIT_HELLO (-1)
+
 /* The descriptor pid 1 finds the pipe on; it has no other. */
 #define INIT_REPORT_FD 3
 

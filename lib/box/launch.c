@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,8 +14,10 @@
 #include "base/cleanup.h"
 #include "box/allow.h"
 #include "box/env.h"
+#include "box/init_report.h"
 #include "box/launch.h"
 #include "box/node.h"
+#include "box/reapply.h"
 #include "box/stage_priv.h"
 #include "box/user.h"
 #include "sys/clone.h"
@@ -293,6 +296,29 @@ static int release_command(const struct launch *l, struct stage *st, pid_t pid,
 	return r;
 }
 
+#define HELLO_MS 10000
+
+/* Until it says so itself, pid 1 could be traced from inside. */
+static int wait_hello(const struct launched *p, struct err *e)
+{
+	struct pollfd pfd = {.fd = p->report, .events = POLLIN};
+	struct init_report rep;
+	int r;
+
+	do
+		r = poll(&pfd, 1, HELLO_MS);
+	while (r < 0 && errno == EINTR);
+	if (r == 0)
+		return err_set(e, -ETIMEDOUT, "timeout",
+			       "pid 1 did not begin within %d s",
+			       HELLO_MS / 1000);
+	if (r < 0 || read(p->report, &rep, sizeof(rep)) != sizeof(rep) ||
+	    rep.pid != INIT_HELLO)
+		return err_set(e, -ECHILD, "system",
+			       "pid 1 was killed while the sandbox was made");
+	return 0;
+}
+
 static int run_stage(struct launch *l, struct stage *st, struct launched *p,
 		     struct err *e)
 {
@@ -318,7 +344,10 @@ static int run_stage(struct launch *l, struct stage *st, struct launched *p,
 		p->pid = 0;
 		return r;
 	}
-	r = cgroup_limit_cpu(l->cgroups, l->id, l->cpu_milli, e);
+	fd_close(steal_fd(&st->report_w));
+	r = wait_hello(p, e);
+	if (r == 0)
+		r = reapply(l->cgroups, l->id, l->spec, e);
 	if (r == 0 && st->cwd_made)
 		r = give_cwd(l, st, p->pid, e);
 	if (r == 0 && l->command)
@@ -332,7 +361,6 @@ static int start(struct launch *l, struct stage *st, struct launched *p,
 		 struct err *e)
 {
 	bool nested = l->profile->nested;
-	auto_close int report_w = -1;
 	int pipefd[2], r;
 
 	st->userns = userns_new(l->uid_base, nested, stacks.second,
@@ -345,7 +373,7 @@ static int start(struct launch *l, struct stage *st, struct launched *p,
 	if (pipe2(pipefd, O_CLOEXEC) < 0)
 		return err_sys(e, errno, "pipe");
 	p->report = pipefd[0];
-	report_w = st->report_w = pipefd[1];
+	st->report_w = pipefd[1];
 	r = run_stage(l, st, p, e);
 	p->command = st->command;
 	p->command_pidfd = st->command_pidfd;
@@ -379,6 +407,8 @@ int launch_start(struct launch *l, struct launched *ret, struct err *e)
 	cgroup_join_done(&st.join);
 	if (st.userns >= 0)
 		fd_close(st.userns);
+	if (st.report_w >= 0)
+		fd_close(st.report_w);
 	if (r == 0) {
 		*ret = p;
 		return 0;

@@ -23,7 +23,6 @@ struct launch {
 	const struct cgroup_root *cgroups;
 	const struct pool *pool;
 	uid_t uid_base;
-	uint64_t cpu_milli; /* the limit, set when pid 1 runs */
 
 	/* A command that is to be pid 1's first child, or NULL: argv, cwd, cpus
 	 * and descriptors are the caller's, the rest is set here. */

@@ -41,7 +41,7 @@ static int put_init(int dir, const char *data, size_t len, struct err *e)
 	if (fd < 0)
 		return err_sys(e, errno, "create dsec-init");
 	r = fd_write_all(fd, data, len, e);
-	if (r == 0 && fchmod(fd, 0111) < 0)
+	if (r == 0 && fchmod(fd, 0555) < 0)
 		r = err_sys(e, errno, "mode of dsec-init");
 	return r;
 }
@@ -101,7 +101,7 @@ static int template_path(const struct tree *t, const char *file, char *path,
 
 	if (stat(file, &st) < 0)
 		return err_sys(e, errno, "'%s'", file);
-	return tree_path(path, e, "%s/mnt/dev-%llx-%llx-%llx", t->run,
+	return tree_path(path, e, "%s/mnt/dev-r-%llx-%llx-%llx", t->run,
 			 (unsigned long long)st.st_size,
 			 (unsigned long long)st.st_mtim.tv_sec,
 			 (unsigned long long)st.st_mtim.tv_nsec);

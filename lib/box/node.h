@@ -12,8 +12,10 @@
  * node_dev(t, path, e):
  * The template of /dev into path[PATH_MAX]: a small read-only tmpfs mounted
  * under $DSEC_RUN/mnt, made once per node, that every sandbox binds.  It also
- * holds dsec-init, not readable for anybody inside, which keeps
- * the kernel from letting pid 1 be traced.
+ * holds dsec-init, for everybody to read: the memory of a program that its own
+ * user namespace may not read belongs to the host's, and then the checkpoint
+ * engine, which looks at pid 1 from inside, could not.  What keeps pid 1 from
+ * being traced is that it makes itself non-dumpable: see INIT_HELLO.
  */
 int node_dev(const struct tree *t, char *path, struct err *e);
 

@@ -19,8 +19,8 @@
  */
 struct restore {
 	const struct tree *tree;
-	const char *id;	 /* of the sandbox that comes */
-	const char *dir; /* the checkpoint: img/, init; see box/ckpt.h */
+	const char *id;		/* of the sandbox that comes */
+	const char *dir;	/* the checkpoint: img/, init; see box/ckpt.h */
 	const json_t *manifest; /* of it, checked: ckpt_check() */
 	const json_t *spec;	/* of the sandbox that comes */
 	const struct image *image;
