@@ -354,6 +354,16 @@ static int take_locked(struct ledger *l, const struct claim_want *want,
 	return r;
 }
 
+int claim_resize(const struct tree *t, const struct claim_want *want, int fd,
+		 struct err *e)
+{
+	(void)t;
+	(void)want;
+	(void)fd;
+	(void)e;
+	return 0;
+}
+
 static int remove_dir(const struct tree *t, const char *id, struct err *e)
 {
 	auto_close int sb = -1;

@@ -41,9 +41,15 @@ struct claim {
 typedef int claim_bury_fn(const struct tree *t, const char *id,
 			  const json_t *claim, void *arg, struct err *e);
 
+/* What of its amounts a sandbox holds: one without processes needs a place to
+ * lie, no memory, CPU or pids.  It counts as a sandbox and keeps its name,
+ * task, uid range and image layers either way. */
+enum claim_size { CLAIM_FULL, CLAIM_DISK_ONLY };
+
 struct claim_want {
-	const char *id;	      /* new, of tree_new_id() */
-	const json_t *spec;   /* complete: see spec_complete() */
+	const char *id;	    /* new, of tree_new_id() */
+	const json_t *spec; /* complete: see spec_complete() */
+	enum claim_size size;
 	const char *kind;     /* "supervised" or "one-shot" */
 	const json_t *layers; /* digests of its layers in hex, or NULL */
 	claim_bury_fn *bury;  /* NULL: the dead keep what they hold */
@@ -58,6 +64,18 @@ struct claim_want {
  */
 int claim_take(const struct tree *t, const struct claim_want *want,
 	       struct claim *ret_claim, struct err *e);
+
+/*
+ * claim_resize(t, want, fd, e):
+ * Make the live claim of ${want->id}, whose lock is held by ${fd}, as large as
+ * ${want->size} says, with the amounts of ${want->spec}; kind and layers are
+ * not looked at.  Growing is admitted like a new sandbox, with the same codes,
+ * and changes nothing if refused.  The claim changes at once or, whatever
+ * fails, not at all.  ${fd} is still the lock's holder, under the same number;
+ * a copy that another process or number has is not any more.
+ */
+int claim_resize(const struct tree *t, const struct claim_want *want, int fd,
+		 struct err *e);
 
 /*
  * claim_check(t, spec, e):

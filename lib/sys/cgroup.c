@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <assert.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -20,11 +19,13 @@
 int cgroup_path(char *path, const char *id, const char *leaf, const char *file,
 		struct err *e)
 {
+	const char *below;
 	int n;
 
 	assert(*id && !strchr(id, '/') && id[0] != '.');
 	assert(!leaf || (*leaf && !strchr(leaf, '/') && leaf[0] != '.'));
-	n = snprintf(path, CGROUP_PATH_MAX, "%s%s%s%s%s", id, leaf ? "/" : "",
+	below = !leaf ? "" : !strcmp(leaf, "init") ? "/" : "/init/";
+	n = snprintf(path, CGROUP_PATH_MAX, "%s%s%s%s%s", id, below,
 		     leaf ? leaf : "", file ? "/" : "", file ? file : "");
 	if (n < 0 || n >= CGROUP_PATH_MAX)
 		return err_sys(e, ENAMETOOLONG, "cgroup '%s'", id);
@@ -49,7 +50,7 @@ int cgroup_read(int dirfd, const char *path, char *buf, size_t size,
 	return (int)n;
 }
 
-static int set(int tree, const char *id, const char *file, uint64_t value,
+int cgroup_set(int tree, const char *id, const char *file, uint64_t value,
 	       struct err *e)
 {
 	char path[CGROUP_PATH_MAX], text[24];
@@ -68,7 +69,7 @@ static int limit_memory(const struct cgroup_root *root, const char *id,
 	int r;
 
 	if (root->mode == CGROUP_V2) {
-		r = set(root->memory, id, "memory.max", bytes, e);
+		r = cgroup_set(root->memory, id, "memory.max", bytes, e);
 		if (r < 0)
 			return r;
 		/*
@@ -76,14 +77,15 @@ static int limit_memory(const struct cgroup_root *root, const char *id,
 		 * off, or the limit would be as wide as the node's swap.  What
 		 * reclaims a paused sandbox into swap raises this meanwhile.
 		 */
-		r = set(root->memory, id, "memory.swap.max", 0, e);
+		r = cgroup_set(root->memory, id, "memory.swap.max", 0, e);
 		return r == -ENOENT ? 0 : r;
 	}
-	r = set(root->memory, id, "memory.limit_in_bytes", bytes, e);
+	r = cgroup_set(root->memory, id, "memory.limit_in_bytes", bytes, e);
 	if (r < 0)
 		return r;
 	/* Memory and swap together, so that swap does not widen the limit. */
-	r = set(root->memory, id, "memory.memsw.limit_in_bytes", bytes, e);
+	r = cgroup_set(root->memory, id, "memory.memsw.limit_in_bytes", bytes,
+		       e);
 	return r == -ENOENT ? 0 : r;
 }
 
@@ -95,12 +97,13 @@ int cgroup_limit_cpu(const struct cgroup_root *root, const char *id,
 	/* The period is left as the kernel makes it: CPU_PERIOD_US. */
 	if (quota_us < 1000)
 		quota_us = 1000; /* the least the kernel takes */
-	return set(root->cpu, id,
-		   root->mode == CGROUP_V2 ? "cpu.max" : "cpu.cfs_quota_us",
-		   quota_us, e);
+	return cgroup_set(root->cpu, id,
+			  root->mode == CGROUP_V2 ? "cpu.max"
+						  : "cpu.cfs_quota_us",
+			  quota_us, e);
 }
 
-static int limit(const struct cgroup_root *root, const char *id,
+int cgroup_limit(const struct cgroup_root *root, const char *id,
 		 const struct cgroup_limits *limits, struct err *e)
 {
 	int r = 0;
@@ -108,7 +111,7 @@ static int limit(const struct cgroup_root *root, const char *id,
 	if (limits->memory_bytes)
 		r = limit_memory(root, id, limits->memory_bytes, e);
 	if (r == 0 && limits->pids)
-		r = set(root->pids, id, "pids.max", limits->pids, e);
+		r = cgroup_set(root->pids, id, "pids.max", limits->pids, e);
 	if (r == 0 && limits->cpu_milli)
 		r = cgroup_limit_cpu(root, id, limits->cpu_milli, e);
 	return r;
@@ -130,7 +133,7 @@ int cgroup_make(const struct cgroup_root *root, const char *id,
 		if (mkdirat(root->tree[i], id, 0755) < 0)
 			r = err_sys(e, errno, "make cgroup '%s'", id);
 	if (r == 0)
-		r = limit(root, id, limits, e);
+		r = cgroup_limit(root, id, limits, e);
 	if (r == 0)
 		r = cgroup_leaf_make(root, id, "init", e);
 	if (r < 0)
@@ -148,6 +151,21 @@ int cgroup_leaf_make(const struct cgroup_root *root, const char *id,
 	if (r == 0 && mkdirat(root->tree[0], path, 0755) < 0)
 		r = err_sys(e, errno, "make cgroup '%s'", path);
 	return r;
+}
+
+int cgroup_swap_allow(const struct cgroup_root *root, const char *id, bool on,
+		      struct err *e)
+{
+	char path[CGROUP_PATH_MAX];
+	int r;
+
+	/* v1 limits memory and swap together: more swap is no more memory. */
+	if (root->mode != CGROUP_V2)
+		return 0;
+	r = cgroup_path(path, id, NULL, "memory.swap.max", e);
+	if (r == 0)
+		r = fd_write_str(root->memory, path, on ? "max" : "0", e);
+	return r == -ENOENT ? 0 : r;
 }
 
 static int open_procs(struct cgroup_join *join, int tree, const char *id,
@@ -206,7 +224,8 @@ static int supervisors_make(const struct cgroup_root *root, struct err *e)
 				       : err_sys(e, errno, "make cgroup '%s'",
 						 SUPERVISORS);
 	if (root->mode == CGROUP_V2)
-		return set(root->cpu, SUPERVISORS, "cpu.weight", 10000, e);
+		return cgroup_set(root->cpu, SUPERVISORS, "cpu.weight", 10000,
+				  e);
 	return 0;
 }
 
@@ -307,29 +326,6 @@ void cgroup_join_done(struct cgroup_join *join)
 		fd_close(join->procs[--join->n]);
 }
 
-int cgroup_each_leaf(const struct cgroup_root *root, const char *id,
-		     cgroup_leaf_fn *fn, void *arg, struct err *e)
-{
-	auto_dir DIR *d = NULL;
-	auto_close int fd = -1;
-	const struct dirent *de;
-	int r = 0;
-
-	fd = openat(root->tree[0], id, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0 && errno == ENOENT)
-		return 0;
-	if (fd < 0)
-		return err_sys(e, errno, "open cgroup '%s'", id);
-	d = fdopendir(fd);
-	if (!d)
-		return err_sys(e, errno, "read cgroup '%s'", id);
-	steal_fd(&fd);
-	while (r >= 0 && (de = readdir(d)))
-		if (de->d_type == DT_DIR && de->d_name[0] != '.')
-			r = fn(root, id, de->d_name, arg, e);
-	return r < 0 ? r : 0;
-}
-
 static int remove_at(int tree, const char *path, struct err *e)
 {
 	if (unlinkat(tree, path, AT_REMOVEDIR) == 0 || errno == ENOENT)
@@ -354,21 +350,23 @@ static int remove_leaf(const struct cgroup_root *root, const char *id,
 	return cgroup_leaf_remove(root, id, leaf, e);
 }
 
+/* Mostly init's is the only leaf; look for others only if not. */
+static int remove_leaves(const struct cgroup_root *root, const char *id,
+			 struct err *e)
+{
+	int r = cgroup_leaf_remove(root, id, "init", NULL);
+
+	return r ? cgroup_each_leaf(root, id, remove_leaf, NULL, e) : 0;
+}
+
 /* The tree of leaves comes last: while the group is there, a removal that was
  * interrupted can be seen and finished. */
 int cgroup_remove(const struct cgroup_root *root, const char *id, struct err *e)
 {
 	int r;
 
-	r = cgroup_leaf_remove(root, id, "init", e);
+	r = remove_leaves(root, id, e);
 	for (unsigned i = 1; i < root->ntrees && r == 0; i++)
 		r = remove_at(root->tree[i], id, e);
-	if (r < 0)
-		return r;
-	/* Mostly that was the only leaf; look for others only if not. */
-	if (unlinkat(root->tree[0], id, AT_REMOVEDIR) == 0)
-		return 0;
-	if (errno == EBUSY)
-		r = cgroup_each_leaf(root, id, remove_leaf, NULL, e);
 	return r < 0 ? r : remove_at(root->tree[0], id, e);
 }

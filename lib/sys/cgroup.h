@@ -13,7 +13,7 @@
  * is mounted and what works, never from versions:
  *
  *   v2      one tree with controllers: limits on <parent>/<id>, membership in
- *           leaves <parent>/<id>/<leaf> that have no controller of their own
+ *           leaves below it that have no controller of their own
  *   hybrid  v1 trees carry the limits (<parent>/<id> in memory, cpu, pids), the
  *           controller-less v2 tree carries membership, freeze and kill
  *   v1      v1 trees carry the limits, the freezer tree carries leaves, freeze
@@ -21,8 +21,11 @@
  *
  * A sandbox has one group with its limits, a leaf "init" for its pid 1, and a
  * leaf per command, which is never used again after a kill (the kernel kills
- * what is cloned into a group that ever was).  Names are enough to find a
- * group: no descriptor is kept per sandbox.
+ * what is cloned into a group that ever was).  The leaves of commands lie below
+ * init's, which is the root of the cgroup namespace inside: the checkpoint
+ * engine takes no process that is outside of it.  Names are enough to find a
+ * leaf, and where it lies is this module's affair; no descriptor is kept per
+ * sandbox.
  *
  * The parent stands at the top of each tree.  systemd leaves groups alone that
  * it did not make, and cannot take a controller away from the top that we have
@@ -77,6 +80,35 @@ int cgroup_leaf_make(const struct cgroup_root *root, const char *id,
 		     const char *leaf, struct err *e);
 
 /*
+ * cgroup_leaf_add(root, id, leaf, pid, e):
+ * Move a process of the sandbox, with its threads, to another of its leaves;
+ * frozen or not, it is then as that leaf is.  Its limits do not change: they
+ * are the sandbox's.
+ */
+int cgroup_leaf_add(const struct cgroup_root *root, const char *id,
+		    const char *leaf, pid_t pid, struct err *e);
+
+/*
+ * cgroup_each_leaf(root, id, fn, arg, e):
+ * ${fn} for the name of each leaf of ${id}, those of commands first, "init"
+ * last, until one fails.
+ */
+typedef int cgroup_leaf_fn(const struct cgroup_root *root, const char *id,
+			   const char *leaf, void *arg, struct err *e);
+int cgroup_each_leaf(const struct cgroup_root *root, const char *id,
+		     cgroup_leaf_fn *fn, void *arg, struct err *e);
+
+/*
+ * cgroup_pids(root, id, leaf, ret_pids, ret_n, e):
+ * The processes of a leaf ("init": pid 1 and what shares its leaf, without the
+ * commands), or (leaf NULL) of the whole sandbox, as the caller's pid namespace
+ * knows them; the caller's to free.
+ */
+int cgroup_pids(const struct cgroup_root *root, const char *id,
+		const char *leaf, pid_t **ret_pids, size_t *ret_n,
+		struct err *e);
+
+/*
  * How a process gets in.  Before the clone: cgroup_leaf_prepare() opens what
  * is needed.  into >= 0 is for CLONE_INTO_CGROUP; procs[] are descriptors of
  * cgroup.procs files the child must write "0" to, as host root, before it gives
@@ -114,10 +146,46 @@ int cgroup_freeze(const struct cgroup_root *root, const char *id, bool on,
 		  unsigned timeout_ms, struct err *e);
 
 /*
+ * cgroup_freeze_begin(root, id, on, e): the same without waiting.
+ * cgroup_is_frozen(root, id, leaf, e): 1 when all of the sandbox, or of a leaf,
+ * is frozen by whatever froze it; 0; -errno.
+ */
+int cgroup_freeze_begin(const struct cgroup_root *root, const char *id, bool on,
+			struct err *e);
+int cgroup_is_frozen(const struct cgroup_root *root, const char *id,
+		     const char *leaf, struct err *e);
+
+/*
+ * cgroup_leaf_freeze(root, id, leaf, on, timeout_ms, e):
+ * A leaf by itself; it stays so whatever cgroup_freeze() does to the sandbox,
+ * so what is frozen here must be thawed here.  timeout_ms 0: do not wait.
+ * "init" takes every other leaf along.
+ */
+int cgroup_leaf_freeze(const struct cgroup_root *root, const char *id,
+		       const char *leaf, bool on, unsigned timeout_ms,
+		       struct err *e);
+
+/*
+ * cgroup_swap_allow(root, id, on, e):
+ * May the sandbox's memory go to swap?  Not while it runs (its limit would be
+ * as wide as the node's swap), only for the time of a pause.  What is out stays
+ * out until it is touched.
+ */
+int cgroup_swap_allow(const struct cgroup_root *root, const char *id, bool on,
+		      struct err *e);
+
+/*
+ * cgroup_limit(root, id, limits, e):
+ * Memory and processes anew, and the CPU if cpu_milli is not 0.
+ */
+int cgroup_limit(const struct cgroup_root *root, const char *id,
+		 const struct cgroup_limits *limits, struct err *e);
+
+/*
  * cgroup_kill(root, id, leaf, timeout_ms, ret_killed, e):
- * SIGKILL every process of a leaf, or of the whole sandbox (leaf NULL), and
- * wait until none is left; how many there were at first into *${ret_killed}
- * (may be NULL).  Works on a frozen sandbox.
+ * SIGKILL every process of a leaf (of a command), or of the whole sandbox (leaf
+ * NULL), and wait until none is left; how many there were at first into
+ * *${ret_killed} (may be NULL).  Works on a frozen sandbox.
  */
 int cgroup_kill(const struct cgroup_root *root, const char *id,
 		const char *leaf, unsigned timeout_ms, unsigned *ret_killed,

@@ -121,6 +121,15 @@ static int freeze_dir(const struct cgroup_root *root, const char *dir, bool on,
 	return wait_event(root, dir, "frozen", on, timeout_ms, e);
 }
 
+static int did_not(bool on, const char *what, unsigned timeout_ms,
+		   struct err *e)
+{
+	return err_set(e, -ETIMEDOUT, "timeout",
+		       "the %s did not %s within %u ms%s", what,
+		       on ? "freeze" : "thaw", timeout_ms,
+		       on ? " and was thawed again" : "");
+}
+
 int cgroup_freeze(const struct cgroup_root *root, const char *id, bool on,
 		  unsigned timeout_ms, struct err *e)
 {
@@ -135,52 +144,53 @@ int cgroup_freeze(const struct cgroup_root *root, const char *id, bool on,
 		return r < 0 ? r : 0;
 	if (on)
 		freeze_dir(root, dir, false, 0, NULL);
-	return err_set(e, -ETIMEDOUT, "timeout",
-		       "the sandbox did not %s within %u ms%s",
-		       on ? "freeze" : "thaw", timeout_ms,
-		       on ? " and was thawed again" : "");
+	return did_not(on, "sandbox", timeout_ms, e);
 }
 
-/* The process ids of ${dir}/cgroup.procs, without those below, in ${ret}. */
-struct pids {
-	pid_t *pid;
-	size_t n;
-};
-
-static int read_pids(const struct cgroup_root *root, const char *dir,
-		     struct pids *ret, struct err *e)
+int cgroup_freeze_begin(const struct cgroup_root *root, const char *id, bool on,
+			struct err *e)
 {
-	char path[CGROUP_PATH_MAX + 16], *text = NULL, *p, *end;
-	struct pids pids = {NULL, 0};
-	size_t lines = 0;
+	char dir[CGROUP_PATH_MAX];
 	int r;
 
-	snprintf(path, sizeof(path), "%s/cgroup.procs", dir);
-	r = fd_read_file(root->tree[0], path, 64 * 1024 * 1024, &text, NULL, e);
-	if (r < 0)
-		return r;
-	for (p = text; *p; p++)
-		lines += *p == '\n';
-	pids.pid = malloc((lines + 1) * sizeof(*pids.pid));
-	if (!pids.pid) {
-		free(text);
-		return err_sys(e, ENOMEM, "processes of '%s'", dir);
-	}
-	for (p = text; pids.n < lines; p = end) {
-		long v = strtol(p, &end, 10);
-
-		if (end == p)
-			break;
-		/* 0 stands for a process of another pid namespace. */
-		if (v > 0)
-			pids.pid[pids.n++] = (pid_t)v;
-	}
-	free(text);
-	*ret = pids;
-	return 0;
+	r = cgroup_path(dir, id, NULL, NULL, e);
+	if (r == 0)
+		r = freeze_dir(root, dir, on, 0, e);
+	return r < 0 ? r : 0;
 }
 
-static bool has_pid(const struct pids *pids, pid_t pid)
+int cgroup_leaf_freeze(const struct cgroup_root *root, const char *id,
+		       const char *leaf, bool on, unsigned timeout_ms,
+		       struct err *e)
+{
+	char dir[CGROUP_PATH_MAX];
+	int r;
+
+	r = cgroup_path(dir, id, leaf, NULL, e);
+	if (r == 0)
+		r = freeze_dir(root, dir, on, timeout_ms, e);
+	if (r != 0 || timeout_ms == 0)
+		return r < 0 ? r : 0;
+	if (on)
+		freeze_dir(root, dir, false, 0, NULL);
+	return did_not(on, "command", timeout_ms, e);
+}
+
+int cgroup_is_frozen(const struct cgroup_root *root, const char *id,
+		     const char *leaf, struct err *e)
+{
+	char dir[CGROUP_PATH_MAX];
+	int r;
+
+	r = cgroup_path(dir, id, leaf, NULL, e);
+	if (r < 0)
+		return r;
+	if (root->mode == CGROUP_V1)
+		return wait_v1(root, dir, "FROZEN", 0, e);
+	return wait_event(root, dir, "frozen", 1, 0, e);
+}
+
+static bool has_pid(const struct cgroup_pids *pids, pid_t pid)
 {
 	for (size_t i = 0; i < pids->n; i++)
 		if (pids->pid[i] == pid)
@@ -199,11 +209,11 @@ static int signal_batch(const struct cgroup_root *root, const char *dir,
 			const pid_t *pid, size_t n, int sig, struct err *e)
 {
 	int fd[SIGNAL_BATCH], r;
-	struct pids again;
+	struct cgroup_pids again = {NULL, 0};
 
 	for (size_t i = 0; i < n; i++)
 		fd[i] = (int)syscall(SYS_pidfd_open, pid[i], 0);
-	r = read_pids(root, dir, &again, e);
+	r = cgroup_read_pids(root, dir, &again, e);
 	for (size_t i = 0; i < n; i++) {
 		if (fd[i] < 0)
 			continue;
@@ -211,19 +221,18 @@ static int signal_batch(const struct cgroup_root *root, const char *dir,
 			syscall(SYS_pidfd_send_signal, fd[i], sig, NULL, 0);
 		fd_close(fd[i]);
 	}
-	if (r == 0)
-		free(again.pid);
+	free(again.pid);
 	return r;
 }
 
 static int signal_dir(const struct cgroup_root *root, const char *dir, int sig,
 		      struct err *e)
 {
-	struct pids pids = {NULL, 0};
+	struct cgroup_pids pids = {NULL, 0};
 	size_t n;
 	int r;
 
-	r = read_pids(root, dir, &pids, e);
+	r = cgroup_read_pids(root, dir, &pids, e);
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < pids.n && r == 0; i += n) {
@@ -261,12 +270,12 @@ int cgroup_leaf_count(const struct cgroup_root *root, const char *id,
 		      const char *leaf)
 {
 	char dir[CGROUP_PATH_MAX];
-	struct pids pids = {NULL, 0};
+	struct cgroup_pids pids = {NULL, 0};
 	int r;
 
 	r = cgroup_path(dir, id, leaf, NULL, NULL);
 	if (r == 0)
-		r = read_pids(root, dir, &pids, NULL);
+		r = cgroup_read_pids(root, dir, &pids, NULL);
 	if (r < 0)
 		return r;
 	free(pids.pid);
@@ -297,14 +306,14 @@ static int move_out(const struct cgroup_root *root, const char *dir,
 		    struct err *e)
 {
 	auto_close int fd = -1;
-	struct pids pids = {NULL, 0};
+	struct cgroup_pids pids = {NULL, 0};
 	char text[16];
 	int r, n;
 
 	fd = openat(root->tree[0], "cgroup.procs", O_WRONLY | O_CLOEXEC);
 	if (fd < 0)
 		return err_sys(e, errno, "open cgroup.procs");
-	r = read_pids(root, dir, &pids, e);
+	r = cgroup_read_pids(root, dir, &pids, e);
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < pids.n; i++) {
@@ -318,11 +327,13 @@ static int move_out(const struct cgroup_root *root, const char *dir,
 	return r;
 }
 
+/* What is below init's leaf is frozen if that is, and that if the sandbox is.
+ */
 static bool is_frozen_above(const struct cgroup_root *root, const char *id)
 {
 	char path[CGROUP_PATH_MAX], text[32];
 
-	if (cgroup_path(path, id, NULL, "freezer.state", NULL) < 0 ||
+	if (cgroup_path(path, id, "init", "freezer.state", NULL) < 0 ||
 	    cgroup_read(root->tree[0], path, text, sizeof(text), NULL) < 0)
 		return false;
 	return strncmp(text, "THAWED", 6) != 0;

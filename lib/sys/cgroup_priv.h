@@ -24,8 +24,8 @@ struct cgroup_root {
 	bool clone_into; /* CLONE_INTO_CGROUP works, from where we are */
 };
 
-/* A path below a tree: ID/LEAF/FILE and the longest names of each. */
-#define CGROUP_PATH_MAX (3 * (NAME_MAX + 1))
+/* A path below a tree: ID/init/LEAF/FILE and the longest names of each. */
+#define CGROUP_PATH_MAX (3 * (NAME_MAX + 1) + 5)
 
 /*
  * cgroup_open_as(parent, want, ret_root, e):
@@ -38,8 +38,8 @@ int cgroup_open_as(const char *parent, int want, struct cgroup_root **ret_root,
 
 /*
  * cgroup_path(path, id, leaf, file, e):
- * ${id}[/${leaf}][/${file}] into path[CGROUP_PATH_MAX]; ${leaf} and ${file} may
- * be NULL.
+ * Where ${leaf} of ${id} or its ${file} lies, into path[CGROUP_PATH_MAX];
+ * ${leaf} and ${file} may be NULL.
  */
 int cgroup_path(char *path, const char *id, const char *leaf, const char *file,
 		struct err *e);
@@ -53,12 +53,26 @@ int cgroup_read(int dirfd, const char *path, char *buf, size_t size,
 bool cgroup_key(const char *text, const char *key, uint64_t *ret);
 
 /*
- * cgroup_each_leaf(root, id, fn, arg, e):
- * ${fn} for the name of each leaf of ${id}, until one fails.
+ * cgroup_read_pids(root, dir, pids, e):
+ * Add the processes of ${dir} in tree[0], without those of groups below it.
  */
-typedef int cgroup_leaf_fn(const struct cgroup_root *root, const char *id,
-			   const char *leaf, void *arg, struct err *e);
-int cgroup_each_leaf(const struct cgroup_root *root, const char *id,
-		     cgroup_leaf_fn *fn, void *arg, struct err *e);
+struct cgroup_pids {
+	pid_t *pid;
+	size_t n;
+};
+int cgroup_read_pids(const struct cgroup_root *root, const char *dir,
+		     struct cgroup_pids *pids, struct err *e);
+
+/*
+ * cgroup_get(tree, id, file, key, ret, e):
+ * What a file of the sandbox's group says that is one number, or (key not NULL)
+ * the number after ${key} at a line's start.
+ */
+int cgroup_get(int tree, const char *id, const char *file, const char *key,
+	       uint64_t *ret, struct err *e);
+
+/* cgroup_set(tree, id, file, value, e): a number into one. */
+int cgroup_set(int tree, const char *id, const char *file, uint64_t value,
+	       struct err *e);
 
 #endif

@@ -20,8 +20,7 @@ bool cgroup_key(const char *text, const char *key, uint64_t *ret)
 	return false;
 }
 
-/* A file that is one number, or where ${key} is given the number after it. */
-static int get(int tree, const char *id, const char *file, const char *key,
+int cgroup_get(int tree, const char *id, const char *file, const char *key,
 	       uint64_t *ret, struct err *e)
 {
 	char path[CGROUP_PATH_MAX], text[4096];
@@ -50,8 +49,10 @@ static int limit_reached(const struct cgroup_root *root, const char *id,
 	int r;
 
 	if (root->mode == CGROUP_V2)
-		return get(root->memory, id, "memory.events", "oom", ret, e);
-	r = get(root->memory, id, "memory.limit_in_bytes", NULL, &limit, e);
+		return cgroup_get(root->memory, id, "memory.events", "oom", ret,
+				  e);
+	r = cgroup_get(root->memory, id, "memory.limit_in_bytes", NULL, &limit,
+		       e);
 	if (r == 0)
 		*ret = peak >= limit - limit / 16;
 	return r;
@@ -63,14 +64,14 @@ static int memory(const struct cgroup_root *root, const char *id,
 	bool v2 = root->mode == CGROUP_V2;
 	int r;
 
-	r = get(root->memory, id,
-		v2 ? "memory.current" : "memory.usage_in_bytes", NULL,
-		&st->memory_bytes, e);
+	r = cgroup_get(root->memory, id,
+		       v2 ? "memory.current" : "memory.usage_in_bytes", NULL,
+		       &st->memory_bytes, e);
 	if (r < 0)
 		return r;
-	r = get(root->memory, id,
-		v2 ? "memory.peak" : "memory.max_usage_in_bytes", NULL,
-		&st->memory_peak_bytes, e);
+	r = cgroup_get(root->memory, id,
+		       v2 ? "memory.peak" : "memory.max_usage_in_bytes", NULL,
+		       &st->memory_peak_bytes, e);
 	if (r == -ENOENT && v2) { /* older than the file */
 		st->memory_peak_bytes = st->memory_bytes;
 		r = 0;
@@ -90,8 +91,9 @@ int cgroup_oom_kills(const struct cgroup_root *root, const char *id,
 	uint64_t kills, reached = 0;
 	int r;
 
-	r = get(root->memory, id, v2 ? "memory.events" : "memory.oom_control",
-		"oom_kill", &kills, e);
+	r = cgroup_get(root->memory, id,
+		       v2 ? "memory.events" : "memory.oom_control", "oom_kill",
+		       &kills, e);
 	if (r == 0 && kills > 0)
 		r = memory(root, id, &st, e);
 	if (r == 0 && kills > 0)
@@ -112,15 +114,15 @@ int cgroup_stats(const struct cgroup_root *root, const char *id,
 	if (r == 0)
 		r = cgroup_oom_kills(root, id, &st.oom_kills, e);
 	if (r == 0)
-		r = get(root->pids, id, "pids.current", NULL, &pids, e);
+		r = cgroup_get(root->pids, id, "pids.current", NULL, &pids, e);
 	if (r < 0)
 		return r;
 	if (root->mode != CGROUP_V1) {
-		r = get(root->tree[0], id, "cpu.stat", "usage_usec", &st.cpu_us,
-			e);
+		r = cgroup_get(root->tree[0], id, "cpu.stat", "usage_usec",
+			       &st.cpu_us, e);
 	} else {
-		r = get(root->cpuacct, id, "cpuacct.usage", NULL, &st.cpu_us,
-			e);
+		r = cgroup_get(root->cpuacct, id, "cpuacct.usage", NULL,
+			       &st.cpu_us, e);
 		st.cpu_us /= 1000;
 	}
 	if (r < 0)

@@ -361,13 +361,11 @@ int pool_make(const struct pool *p, const char *id, uint64_t limit_bytes,
 	return r;
 }
 
-int pool_remove(const struct pool *p, const char *id, struct err *e)
+int pool_remove_at(const struct pool *p, int home, const char *id,
+		   struct err *e)
 {
-	auto_close int home = open_dir(p->sb, id);
 	int r = 0, one;
 
-	if (home < 0 && errno != ENOENT)
-		return err_sys(e, errno, "open '%s'", id);
 	for (size_t i = 0; home >= 0 && i < array_len(parts); i++) {
 		one = fd_remove_tree(home, parts[i].name, r < 0 ? NULL : e);
 		if (one < 0)
@@ -379,4 +377,13 @@ int pool_remove(const struct pool *p, const char *id, struct err *e)
 			r = one;
 	}
 	return r;
+}
+
+int pool_remove(const struct pool *p, const char *id, struct err *e)
+{
+	auto_close int home = open_dir(p->sb, id);
+
+	if (home < 0 && errno != ENOENT)
+		return err_sys(e, errno, "open '%s'", id);
+	return pool_remove_at(p, home, id, e);
 }

@@ -20,6 +20,10 @@
  * links into the subvolume, or as the directories themselves.  So what a
  * sandbox writes and what is recorded of it count against one limit, and only
  * this module knows the difference.
+ *
+ * A layer that belongs to no sandbox, such as a snapshot's, has its three names
+ * in another directory, two levels below $DSEC_LIB as sb/<id> is: the functions
+ * that end in _at take that directory's descriptor.
  */
 enum pool_kind { POOL_DIRECTORY, POOL_BTRFS };
 
@@ -66,6 +70,48 @@ must_check int pool_make(const struct pool *p, const char *id,
  * pool is there.  Crosses no mount: -EXDEV at one, with the rest left.
  */
 must_check int pool_remove(const struct pool *p, const char *id, struct err *e);
+must_check int pool_remove_at(const struct pool *p, int home, const char *id,
+			      struct err *e);
+
+/*
+ * pool_snapshot(p, want, ret_how, e):
+ * Make layer ${want->id}, whose names come into the empty directory
+ * ${want->home}, as a copy of the layer whose names are in ${want->from}: by a
+ * snapshot where the pool is btrfs, else file by file, sharing data where the
+ * file system can (reflink).  upper and out are the same in the copy to the
+ * last attribute, hard link and hole; work is empty.  Nothing may write to the
+ * source meanwhile (it is frozen), and its mount is not touched; it may be
+ * mounted volatile.  On failure nothing of the copy is left.
+ * -ECANCELED when ${want->stop} said so.
+ */
+enum pool_copy { POOL_COPY_SNAPSHOT, POOL_COPY_REFLINK, POOL_COPY_COPIED };
+struct pool_snapshot {
+	int from;	/* directory with upper and out */
+	const char *id; /* new: of no layer of this pool */
+	int home;	/* directory for upper, work and out */
+	uint64_t limit_bytes;
+	int stop; /* -1, or a descriptor that reads as "stop now" */
+};
+must_check int pool_snapshot(const struct pool *p,
+			     const struct pool_snapshot *want,
+			     enum pool_copy *ret_how, struct err *e);
+const char *pool_copy_name(enum pool_copy how); /* "snapshot", "reflink".. */
+
+/*
+ * pool_flush(home, e):
+ * Write out what the layer has in memory, while its sandbox runs: a snapshot
+ * has to wait for just that, so less is left for the time of the freeze.
+ * pool_sync(home, e):
+ * Make the layer durable, everything of it.  The mark that its mount is
+ * volatile goes with the work directory: see pool_work_new().
+ * pool_work_new(home, e):
+ * An empty work directory instead of the old one, for a layer that is not
+ * mounted any more and is to be again; the mark that its last mount was
+ * volatile goes with the old one.
+ */
+must_check int pool_flush(int home, struct err *e);
+must_check int pool_sync(int home, struct err *e);
+must_check int pool_work_new(int home, struct err *e);
 
 /*
  * pool_set_limit(p, id, limit_bytes, e): change the limit of a layer; 0: none.
