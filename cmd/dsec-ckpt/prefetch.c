@@ -1,30 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <string.h>
-#include <unistd.h>
 
-#include "base/opt.h"
 #include "ckpt_cmd.h"
-#include "wire/exit.h"
+#include "memory.h"
 
-#define USAGE "usage: dsec-ckpt prefetch SANDBOX"
+static int prefetch(const struct memory_job *job, json_t *rec, struct err *e)
+{
+	uint64_t bytes;
+	int r;
 
-static const struct opt options[] = {
-	{"help", NULL, 'h', NULL, "show this"},
-};
+	r = reclaim_prefetch(job->cgroups, job->id, &job->opts, &bytes, e);
+	if (r < 0)
+		return r;
+	return json_object_set_new(rec, "prefetched_bytes",
+				   json_integer((json_int_t)bytes)) < 0
+		       ? err_sys(e, ENOMEM, "record")
+		       : 0;
+}
 
 int cmd_prefetch(int argc, char **argv)
 {
-	struct opt_parser p = {OPT_TABLE(options), argc, argv, 1, NULL, false};
-	struct err e = {0};
-	const char *arg;
-	int row, r;
-
-	r = opt_next(&p, &row, &arg, &e);
-	if (r >= 0) {
-		opt_help(STDOUT_FILENO, USAGE, p.table);
-		return EXIT_OK;
-	}
-	err_set(&e, -ENOTSUP, "unsupported", "prefetch is not there yet");
-	return cmd_fail(&e);
+	return memory_run(argc, argv, prefetch);
 }
