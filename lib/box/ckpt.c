@@ -30,7 +30,7 @@ int ckpt_dir(const struct tree *t, const char *id, char *path, struct err *e)
 int ckpt_snap_dir(const struct tree *t, const char *id, char *path,
 		  struct err *e)
 {
-	return tree_path(path, e, "%s/snap/%s", t->lib, id);
+	return tree_path(path, e, "%s/snap/%s/ckpt", t->lib, id);
 }
 
 int ckpt_seal(const json_t *obj, char *sum, size_t size)

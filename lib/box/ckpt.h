@@ -13,7 +13,8 @@
 /*
  * A checkpoint: a directory (0700, files 0600) that a sandbox, or many, can be
  * made from.  sb/<id>/ckpt is what a sandbox paused to disk comes back from,
- * snap/<id> is a snapshot, with a writable layer beside it.
+ * snap/<id>/ckpt is a snapshot's, with a writable layer beside it: both
+ * directories are there, and hold upper, work and out (box/snap.h).
  *
  *   manifest.json  written last: what has none is no checkpoint
  *   img/           the engine's images; not with engine "none"
@@ -87,7 +88,7 @@ struct ckpt {
 
 /*
  * ckpt_dir(t, id, path, e), ckpt_snap_dir(t, id, path, e):
- * $DSEC_LIB/sb/<id>/ckpt and $DSEC_LIB/snap/<id> into path[PATH_MAX].
+ * $DSEC_LIB/sb/<id>/ckpt and $DSEC_LIB/snap/<id>/ckpt into path[PATH_MAX].
  */
 int ckpt_dir(const struct tree *t, const char *id, char *path, struct err *e);
 int ckpt_snap_dir(const struct tree *t, const char *id, char *path,
