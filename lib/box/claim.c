@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -141,20 +142,45 @@ static void slot_remove(const struct tree *t, uint32_t slot, const char *id)
 	link_remove(t, "uid", name, id);
 }
 
+/* What a sandbox holds of ${want}->spec now. */
+static struct admit_amounts amounts_of(const struct claim_want *want)
+{
+	struct admit_amounts a = claim_amounts(want->spec);
+
+	if (want->size == CLAIM_DISK_ONLY)
+		a.memory_mb = a.cpu_milli = a.pids = 0;
+	return a;
+}
+
+/* The keys of claim.json that say how much, as ${want} has them. */
+static int set_amounts(json_t *obj, const struct claim_want *want,
+		       struct err *e)
+{
+	static const char *const keys[] = {
+		"disk_limit_mb",
+		"cpu_cores_limit", /* from here on only what runs */
+		"memory_limit_mb",
+		"pids_limit",
+	};
+	size_t n = want->size == CLAIM_DISK_ONLY ? 1 : array_len(keys);
+	json_t *v;
+
+	for (size_t i = 0; i < array_len(keys); i++) {
+		v = i < n ? json_object_get(want->spec, keys[i]) : NULL;
+		if (!v)
+			json_object_del(obj, keys[i]);
+		else if (json_object_set(obj, keys[i], v) < 0)
+			return err_sys(e, ENOMEM, "claim");
+	}
+	return 0;
+}
+
 /* claim.json: keys of the spec that tell what is held and by whom. */
 static int describe(const struct claim_want *want, const struct claim *claim,
 		    json_t **ret, struct err *e)
 {
 	static const char *const keys[] = {
-		"cpu_cores_limit",
-		"memory_limit_mb",
-		"disk_limit_mb",
-		"pids_limit",
-		"name",
-		"task",
-		"project",
-		"labels",
-		"image",
+		"name", "task", "project", "labels", "image",
 	};
 	auto_json json_t *obj = NULL;
 	json_t *v;
@@ -176,25 +202,24 @@ static int describe(const struct claim_want *want, const struct claim *claim,
 	    json_object_set(obj, "layers", (json_t *)(uintptr_t)want->layers) <
 		    0)
 		return err_sys(e, ENOMEM, "claim");
-	*ret = steal_ptr(obj);
-	return 0;
+	r = set_amounts(obj, want, e);
+	if (r == 0)
+		*ret = steal_ptr(obj);
+	return r;
 }
 
 /* It appears under its name complete and locked. */
-static int write_claim(const struct tree *t, const struct claim_want *want,
-		       struct claim *claim, struct err *e)
+static int put_claim(const struct tree *t, const char *id, const json_t *obj,
+		     int *ret_fd, struct err *e)
 {
-	auto_json json_t *obj = NULL;
 	auto_free char *text = NULL;
 	auto_close int fd = -1;
 	char path[PATH_MAX], tmp[PATH_MAX];
 	int r;
 
-	r = tree_path(path, e, "%s/sb/%s/claim.json", t->run, want->id);
+	r = tree_path(path, e, "%s/sb/%s/claim.json", t->run, id);
 	if (r == 0)
-		r = tree_path(tmp, e, "%s/sb/%s/.claim", t->run, want->id);
-	if (r == 0)
-		r = describe(want, claim, &obj, e);
+		r = tree_path(tmp, e, "%s/sb/%s/.claim", t->run, id);
 	if (r < 0)
 		return r;
 	text = json_dumps(obj, JSON_COMPACT);
@@ -205,6 +230,7 @@ static int write_claim(const struct tree *t, const struct claim_want *want,
 			       "name, task, project and labels together are "
 			       "over %d bytes",
 			       JSON_LINE_MAX);
+	unlink(tmp); /* of one who was killed here */
 	fd = open(tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return err_sys(e, errno, "create '%s'", tmp);
@@ -219,8 +245,18 @@ static int write_claim(const struct tree *t, const struct claim_want *want,
 		unlink(tmp);
 		return r;
 	}
-	claim->fd = steal_fd(&fd);
+	*ret_fd = steal_fd(&fd);
 	return 0;
+}
+
+static int write_claim(const struct tree *t, const struct claim_want *want,
+		       struct claim *claim, struct err *e)
+{
+	auto_json json_t *obj = NULL;
+	int r;
+
+	r = describe(want, claim, &obj, e);
+	return r < 0 ? r : put_claim(t, want->id, obj, &claim->fd, e);
 }
 
 static int name_taken(const char *name, struct err *e)
@@ -335,9 +371,10 @@ int claim_check(const struct tree *t, const json_t *spec, struct err *e)
 }
 
 static int take_locked(struct ledger *l, const struct claim_want *want,
-		       struct claim *claim, struct err *e)
+		       void *arg, struct err *e)
 {
-	struct admit_amounts a = claim_amounts(want->spec);
+	struct claim *claim = arg;
+	struct admit_amounts a = amounts_of(want);
 	int r;
 
 	r = decide(l, &a, e);
@@ -352,16 +389,6 @@ static int take_locked(struct ledger *l, const struct claim_want *want,
 	 * made or undone is right in any case. */
 	(void)ledger_commit(l, NULL);
 	return r;
-}
-
-int claim_resize(const struct tree *t, const struct claim_want *want, int fd,
-		 struct err *e)
-{
-	(void)t;
-	(void)want;
-	(void)fd;
-	(void)e;
-	return 0;
 }
 
 static int remove_dir(const struct tree *t, const char *id, struct err *e)
@@ -487,8 +514,13 @@ static int bury_one(const struct tree *t, const char *id, claim_bury_fn *bury,
 	return r < 0 ? err_wrap(e, r, "bury '%s'", id) : 1;
 }
 
-static int take_once(const struct tree *t, const struct claim_want *want,
-		     struct claim *claim, bool *ret_sweep, struct err *e)
+/* One change of the ledger; *${ret_sweep}: refused, and the dead have not been
+ * looked for of late. */
+typedef int change_fn(struct ledger *l, const struct claim_want *want,
+		      void *arg, struct err *e);
+
+static int change_once(const struct tree *t, const struct claim_want *want,
+		       change_fn *fn, void *arg, bool *ret_sweep, struct err *e)
 {
 	struct ledger l;
 	int r;
@@ -497,7 +529,7 @@ static int take_once(const struct tree *t, const struct claim_want *want,
 	r = ledger_open(t, &l, e);
 	if (r < 0)
 		return r;
-	r = take_locked(&l, want, claim, e);
+	r = fn(&l, want, arg, e);
 	if (r == -EAGAIN && want->bury &&
 	    clock_ms() - l.d.swept_ms >= SWEEP_EVERY_MS) {
 		l.d.swept_ms = clock_ms();
@@ -528,15 +560,76 @@ int claim_take(const struct tree *t, const struct claim_want *want,
 	bool sweep;
 	int r;
 
-	r = take_once(t, want, &claim, &sweep, e);
+	r = change_once(t, want, take_locked, &claim, &sweep, e);
 	if (r == -EEXIST && want->bury)
 		buried = bury_namesake(t, want) == 1;
 	else if (sweep)
 		(void)claim_sweep(t, want->bury, want->bury_arg, &buried, NULL);
 	if (r < 0 && buried > 0)
-		r = take_once(t, want, &claim, &sweep, e);
+		r = change_once(t, want, take_locked, &claim, &sweep, e);
 	if (r == 0)
 		*ret_claim = claim;
+	return r;
+}
+
+/*
+ * The lock is of the file, so the new claim.json is locked before it has the
+ * name, and the caller's descriptor becomes one of it only then: whoever looks
+ * meanwhile finds a lock held, or a file that has no name any more.
+ */
+static int resize_locked(struct ledger *l, const struct claim_want *want,
+			 void *arg, struct err *e)
+{
+	struct admit_amounts was, is, grown;
+	auto_json json_t *obj = NULL;
+	auto_close int fd = -1;
+	const int *held = arg;
+	char path[PATH_MAX];
+	int r, flags;
+
+	flags = fcntl(*held, F_GETFD);
+	if (flags < 0)
+		return err_sys(e, errno, "the lock of claim '%s'", want->id);
+	r = tree_path(path, e, "%s/sb/%s/claim.json", l->tree->run, want->id);
+	if (r == 0)
+		r = json_read_file(AT_FDCWD, path, &obj, e);
+	if (r < 0)
+		return r;
+	was = claim_amounts(obj);
+	r = set_amounts(obj, want, e);
+	if (r < 0)
+		return r;
+	grown = is = claim_amounts(obj);
+	admit_sub(&grown, &was);
+	if (grown.memory_mb || grown.cpu_milli || grown.disk_mb || grown.pids)
+		r = decide(l, &grown, e);
+	if (r == 0)
+		r = ledger_mark(l, e);
+	if (r < 0)
+		return r;
+	r = put_claim(l->tree, want->id, obj, &fd, e);
+	if (r == 0) {
+		while (dup3(fd, *held, flags & FD_CLOEXEC ? O_CLOEXEC : 0) < 0)
+			assert(errno == EINTR || errno == EBUSY);
+		admit_sub(&l->d.held, &was);
+		admit_add(&l->d.held, &is);
+	}
+	(void)ledger_commit(l, NULL); /* if not, it stays marked */
+	return r;
+}
+
+int claim_resize(const struct tree *t, const struct claim_want *want, int fd,
+		 struct err *e)
+{
+	unsigned buried = 0;
+	bool sweep;
+	int r;
+
+	r = change_once(t, want, resize_locked, &fd, &sweep, e);
+	if (sweep)
+		(void)claim_sweep(t, want->bury, want->bury_arg, &buried, NULL);
+	if (r < 0 && buried > 0)
+		r = change_once(t, want, resize_locked, &fd, &sweep, e);
 	return r;
 }
 

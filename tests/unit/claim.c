@@ -231,6 +231,82 @@ static void test_dead(void)
 	configure(NULL);
 }
 
+static int resize(const char *id, enum claim_size size, int memory, int fd,
+		  struct err *e)
+{
+	auto_json json_t *spec = NULL;
+	struct claim_want want = {.id = id, .size = size, .bury = bury};
+	int r;
+
+	r = json_pack_or(&spec, e, "{s:i, s:f, s:i}", "memory_limit_mb", memory,
+			 "cpu_cores_limit", 0.5, "pids_limit", 64);
+	if (r < 0)
+		return r;
+	want.spec = spec;
+	return claim_resize(&tree, &want, fd, e);
+}
+
+static bool is_locked(const char *id)
+{
+	char path[PATH_MAX];
+	bool locked;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/sb/%s/claim.json", tree.run, id);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	locked = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0;
+	if (fd >= 0)
+		fd_close(fd);
+	return locked;
+}
+
+/* What sleeps on disk holds no memory, and asks again when it wakes. */
+static void test_resize(void)
+{
+	char id[BOX_ID_LEN + 1], other[BOX_ID_LEN + 1];
+	struct claim c = {.fd = -1}, d = {.fd = -1};
+	struct admit_node n;
+	struct err e = {0};
+	int fd;
+
+	configure("{\"memory_mb\":200}");
+	good(take(id, "ann", "job-1", 150, &c, &e), &e, "taken");
+	fd = c.fd;
+	good(resize(id, CLAIM_DISK_ONLY, 150, c.fd, &e), &e, "made small");
+	ok(claim_node(&tree, &n, &e) == 0 && n.held.memory_mb == 0 &&
+		   n.held.cpu_milli == 0 && n.held.pids == 0,
+	   "it holds no memory, CPU or processes");
+	is_int((long long)n.held.sandboxes, 1, "but counts");
+	is_int(c.fd, fd, "the descriptor is the same");
+	ok(fcntl(fd, F_GETFD) == FD_CLOEXEC, "and close-on-exec still");
+	ok(is_locked(id), "it is alive");
+	ok(there("name/ann") && there("task/job-1/%s", id), "its links stay");
+	good(take(other, NULL, NULL, 100, &d, &e), &e, "another fits");
+	is_int(resize(id, CLAIM_FULL, 150, c.fd, &e), -EAGAIN, "no way back");
+	is_str(e.code, "memory", "... with admission's code");
+	ok(is_locked(id), "it is alive as it was");
+	ok(claim_node(&tree, &n, &e) == 0 && n.held.memory_mb == 100 &&
+		   n.held.cpu_milli == 500,
+	   "nothing has changed");
+	good(claim_release(&tree, other, &d.fd, &e), &e, "the other goes");
+	good(resize(id, CLAIM_FULL, 150, c.fd, &e), &e, "there is room");
+	held(1, 150, "all is held again");
+	good(resize(id, CLAIM_FULL, 150, c.fd, &e), &e, "once more");
+	held(1, 150, "is no more");
+	good(resize(id, CLAIM_DISK_ONLY, 150, c.fd, &e), &e, "small");
+	good(take(other, NULL, NULL, 150, &d, &e), &e, "another");
+	fd_close(d.fd);
+	poll(NULL, 0, 250);
+	good(resize(id, CLAIM_FULL, 150, c.fd, &e), &e, "the dead make room");
+	is_int(resize(other, CLAIM_FULL, 1, c.fd, &e), -ENOENT,
+	       "none of a claim that is not there");
+	is_int(resize(id, CLAIM_DISK_ONLY, 1, 9999, &e), -EBADF,
+	       "nor without its lock");
+	good(claim_release(&tree, id, &c.fd, &e), &e, "released");
+	held(0, 0, "nothing is held");
+	configure(NULL);
+}
+
 /* One that nobody can read holds up nobody else. */
 static void test_odd(void)
 {
@@ -320,7 +396,12 @@ static int storm(unsigned seed)
 	for (int i = 0; i < ROUNDS; i++) {
 		int k = rand_r(&seed) % 3;
 
-		if (c[k].fd >= 0) {
+		if (c[k].fd >= 0 && rand_r(&seed) % 3 == 0) {
+			r = resize(id[k],
+				   rand_r(&seed) % 2 ? CLAIM_DISK_ONLY
+						     : CLAIM_FULL,
+				   10, c[k].fd, &e);
+		} else if (c[k].fd >= 0) {
 			r = claim_release(&tree, id[k], &c[k].fd, &e);
 		} else {
 			snprintf(name, sizeof(name), "n%d", rand_r(&seed) % 40);
@@ -401,6 +482,7 @@ int main(void)
 	test_one();
 	test_refuse();
 	test_dead();
+	test_resize();
 	test_odd();
 	test_ledger();
 	configure("{\"cpu_cores\":100,\"memory_mb\":100000}");
