@@ -116,7 +116,7 @@ $(B)/fuzz/%: $(B)/obj/tests/fuzz/fuzz_%.o $(B)/obj/tests/fuzz/replay.o $(B)/libd
 
 # Programs that system tests run inside a sandbox: static, no lib.
 HELPERS := $(patsubst tests/sys/%.c,$(B)/helpers/%,$(sort $(wildcard tests/sys/*.c)))
-$(B)/helpers/%: tests/sys/%.c
+$(B)/helpers/%: tests/sys/%.c $(wildcard tests/sys/*.h)
 	@mkdir -p $(@D)
 	$(CC) -D_GNU_SOURCE -std=gnu17 -O2 -Wall -Wextra -static -o $@ $<
 
