@@ -743,6 +743,9 @@ int main(int argc, char **argv)
 	if (!strcmp(argv[1], "check"))
 		return check(argc > 3 ? atoi(argv[3]) : 20);
 	if (!strcmp(argv[1], "tty")) {
+		/* Who started it goes away, and pid 1 becomes its parent. */
+		for (int i = 0; i < 500 && getppid() != 1; i++)
+			usleep(10000);
 		start("tty");
 		outer_tty();
 	}
