@@ -11,6 +11,8 @@
 #include "box/ckpt_priv.h"
 #include "box/profile_file.h"
 
+#define FILES_MAX (64 << 20)
+
 int ckpt_damaged(struct err *e, const char *fmt, ...)
 {
 	char msg[256];
@@ -89,45 +91,50 @@ static bool plain_name(const char *s)
 	       (!slash || (slash[1] && !strchr(slash + 1, '/')));
 }
 
-static int verify_file(int dirfd, const char *path, const json_t *v,
-		       struct err *e)
+/* "123 0011223344556677 img/core-1.img" */
+static int verify_line(int dirfd, char *line, struct err *e)
 {
-	const char *sum = json_string_value(json_array_get(v, 1));
-	const json_t *size = json_array_get(v, 0);
+	char *path = strrchr(line, ' '), *sum = strchr(line, ' '), *end;
+	unsigned long long size = strtoull(line, &end, 10);
 	struct ckpt_sum s;
 	int r;
 
-	if (!plain_name(path) || !sum || !json_is_integer(size))
-		return ckpt_damaged(e, "its manifest lists a file that cannot "
-				       "be");
+	if (!path || path == sum || end != sum || !plain_name(path + 1))
+		return ckpt_damaged(e, "its list of files is torn");
+	*path++ = '\0';
+	sum++;
 	r = ckpt_sum(dirfd, path, &s, e);
 	if (r == -ENOENT)
 		return ckpt_damaged(e, "'%s' is missing", path);
 	if (r < 0)
 		return r;
-	if ((json_int_t)s.size != json_integer_value(size))
+	if (s.size != size)
 		return ckpt_damaged(e,
-				    "'%s' has %" PRIu64 " bytes, not the "
-				    "%" JSON_INTEGER_FORMAT " it was made with",
-				    path, s.size, json_integer_value(size));
-	if (strcmp(s.sum, sum) != 0)
+				    "'%s' has %" PRIu64 " bytes, not the %llu "
+				    "it was made with",
+				    path, s.size, size);
+	if (strcmp(s.sum[0] ? s.sum : "-", sum) != 0)
 		return ckpt_damaged(e, "'%s' was changed", path);
 	return 0;
 }
 
 int ckpt_verify(int dirfd, const struct ckpt *c, struct err *e)
 {
-	json_t *files = json_object_get(c->json, "files");
-	const char *path;
-	json_t *v;
+	const json_t *files = json_object_get(c->json, "files");
+	auto_free char *text = NULL;
+	char *save = NULL, *line;
+	struct ckpt_sum s;
 	int r;
 
-	json_object_foreach(files, path, v) {
-		r = verify_file(dirfd, path, v, e);
-		if (r < 0)
-			return r;
-	}
-	return 0;
+	r = ckpt_sum(dirfd, CKPT_FILES, &s, e);
+	if (r == -ENOENT || (r == 0 && strcmp(s.sum, json_str(files, "sum"))))
+		return ckpt_damaged(e, "its list of files was changed");
+	if (r == 0)
+		r = fd_read_file(dirfd, CKPT_FILES, FILES_MAX, &text, NULL, e);
+	for (line = r < 0 ? NULL : strtok_r(text, "\n", &save); r == 0 && line;
+	     line = strtok_r(NULL, "\n", &save))
+		r = verify_line(dirfd, line, e);
+	return r;
 }
 
 static const char *word(const json_t *obj, const char *key)
@@ -275,22 +282,16 @@ static int take(struct ckpt *c, struct err *e)
 int ckpt_read(int dirfd, struct ckpt *ret, struct err *e)
 {
 	struct ckpt c = {0};
-	auto_free char *text = NULL;
-	json_error_t je;
-	size_t len;
 	int r;
 
-	r = fd_read_file(dirfd, CKPT_MANIFEST, CKPT_MANIFEST_MAX, &text, &len,
-			 e);
+	r = json_read_file(dirfd, CKPT_MANIFEST, &c.json, e);
 	if (r == -ENOENT)
 		return ckpt_damaged(e, "it has no manifest");
+	if (r == -EBADMSG || r == -EMSGSIZE || r == -EFBIG)
+		return ckpt_damaged(e, "its manifest is torn");
 	if (r < 0)
 		return r;
-	c.json = json_loadb(text, len, JSON_REJECT_DUPLICATES, &je);
-	if (!c.json || !json_is_object(c.json))
-		r = ckpt_damaged(e, "its manifest is torn");
-	if (r == 0)
-		r = take(&c, e);
+	r = take(&c, e);
 	if (r < 0) {
 		ckpt_done(&c);
 		return r;

@@ -17,6 +17,7 @@
  * directories are there, and hold upper, work and out (box/snap.h).
  *
  *   manifest.json  written last: what has none is no checkpoint
+ *   files          all the others: a line each of size, checksum, path
  *   img/           the engine's images; not with engine "none"
  *   init           the program that pid 1 runs
  *   state.json     what the supervisor knew (dsec-box's --state)
@@ -27,15 +28,15 @@
  * It is made under another name (CKPT_NEW) and renamed when it is complete, so
  * whoever finds one under its name has all of it.  All of it is secret.
  */
-#define CKPT_VERSION	  1
-#define CKPT_NEW	  ".new" /* after the name, while it is being made */
-#define CKPT_MANIFEST	  "manifest.json"
-#define CKPT_IMAGES	  "img"
-#define CKPT_INIT	  "init"
-#define CKPT_STATE	  "state.json"
-#define CKPT_STEPS	  "steps.jsonl"
-#define CKPT_LOG	  "dump.log"
-#define CKPT_MANIFEST_MAX (16 << 20)
+#define CKPT_VERSION  1
+#define CKPT_NEW      ".new" /* after the name, while it is being made */
+#define CKPT_MANIFEST "manifest.json"
+#define CKPT_FILES    "files"
+#define CKPT_IMAGES   "img"
+#define CKPT_INIT     "init"
+#define CKPT_STATE    "state.json"
+#define CKPT_STEPS    "steps.jsonl"
+#define CKPT_LOG      "dump.log"
 
 /* Mounts of the host inside: --external mnt[KEY]:.. at restore. */
 #define CKPT_KEY_DEV "dev" /* the template of /dev */
@@ -122,8 +123,8 @@ must_check int ckpt_fits(const struct ckpt *c, const char *engine_version,
 /*
  * ckpt_facts(obj, e): put what ckpt_fits() compares into a manifest to be:
  * arch, kernel, cpu.
- * ckpt_write(dirfd, obj, durable, e): list the files of ${dirfd} and their
- * total in ${obj}, seal it, and write the manifest.  ${durable}: files and
+ * ckpt_write(dirfd, obj, durable, e): list the files of ${dirfd}, put what that
+ * comes to into ${obj}, seal it, and write the manifest.  ${durable}: files and
  * directories are synced before, the manifest after.
  */
 must_check int ckpt_facts(json_t *obj, struct err *e);

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "box/ckpt_priv.h"
 
 static int split(const char *path, char *parent, const char **name,
@@ -110,17 +111,11 @@ int ckpt_remove(const char *path, struct err *e)
 	return fd_remove_tree(parent, name, e);
 }
 
-/* The layer of a snapshot lies or is linked there too, and is not ours. */
-static bool of_layer(const char *name)
-{
-	return !strcmp(name, "upper") || !strcmp(name, "work") ||
-	       !strcmp(name, "out");
-}
-
 struct listing {
 	int root;
-	json_t *files;
+	struct buf text;
 	uint64_t bytes;
+	unsigned n;
 	bool durable;
 };
 
@@ -134,9 +129,9 @@ static int list_file(struct listing *l, const char *path, struct err *e)
 	if (r < 0)
 		return r;
 	l->bytes += s.size;
-	if (json_object_set_new(l->files, path,
-				json_pack("[I,s]", (json_int_t)s.size, s.sum)) <
-	    0)
+	l->n++;
+	if (buf_addf(&l->text, "%" PRIu64 " %s %s\n", s.size,
+		     s.sum[0] ? s.sum : "-", path) < 0)
 		return err_sys(e, ENOMEM, "manifest");
 	if (!l->durable)
 		return 0;
@@ -160,8 +155,7 @@ static int list_dir(struct listing *l, const char *dir, struct err *e)
 	if (!d)
 		return err_sys(e, errno, "read the checkpoint's directory");
 	while (r == 0 && (de = readdir(d))) {
-		if (de->d_name[0] == '.' ||
-		    !strcmp(de->d_name, CKPT_MANIFEST) || of_layer(de->d_name))
+		if (de->d_name[0] == '.' || !strcmp(de->d_name, CKPT_MANIFEST))
 			continue;
 		snprintf(path, sizeof(path), "%s%s%s", dir, *dir ? "/" : "",
 			 de->d_name);
@@ -175,34 +169,43 @@ static int list_dir(struct listing *l, const char *dir, struct err *e)
 	return r;
 }
 
+/* The list, and what the manifest says of it. */
+static int list_all(struct listing *l, json_t *obj, struct err *e)
+{
+	json_t *files;
+	struct ckpt_sum s;
+	int r;
+
+	r = list_dir(l, "", e);
+	if (r == 0)
+		r = fd_replace(l->root, CKPT_FILES, l->text.data, l->text.len,
+			       l->durable ? FD_REPLACE_SYNC : 0, e);
+	if (r == 0)
+		r = ckpt_sum(l->root, CKPT_FILES, &s, e);
+	if (r < 0)
+		return r;
+	files = json_pack("{s:i, s:s}", "n", (int)l->n, "sum", s.sum);
+	if (!files || json_object_set_new(obj, "files", files) < 0 ||
+	    json_object_set_new(obj, "bytes",
+				json_integer((json_int_t)l->bytes)) < 0)
+		return err_sys(e, ENOMEM, "manifest");
+	return 0;
+}
+
 int ckpt_write(int dirfd, json_t *obj, bool durable, struct err *e)
 {
-	struct listing l = {
-		.root = dirfd,
-		.files = json_object(),
-		.durable = durable,
-	};
-	auto_free char *text = NULL;
+	struct listing l = {.root = dirfd, .durable = durable};
 	char sum[17];
 	int r;
 
-	if (!l.files || json_object_set_new(obj, "files", l.files) < 0)
-		return err_sys(e, ENOMEM, "manifest");
-	r = list_dir(&l, "", e);
+	r = list_all(&l, obj, e);
+	buf_done(&l.text);
 	if (r < 0)
 		return r;
 	if (json_object_set_new(obj, "v", json_integer(CKPT_VERSION)) < 0 ||
-	    json_object_set_new(obj, "bytes",
-				json_integer((json_int_t)l.bytes)) < 0 ||
 	    ckpt_seal(obj, sum, sizeof(sum)) < 0 ||
 	    json_object_set_new(obj, "sum", json_string(sum)) < 0)
 		return err_sys(e, ENOMEM, "manifest");
-	text = json_dumps(obj, JSON_COMPACT);
-	if (!text)
-		return err_sys(e, ENOMEM, "manifest");
-	if (strlen(text) > CKPT_MANIFEST_MAX)
-		return err_set(e, -EMSGSIZE, "too_large",
-			       "a checkpoint of too many files");
-	return fd_replace(dirfd, CKPT_MANIFEST, text, strlen(text),
-			  durable ? FD_REPLACE_SYNC : 0, e);
+	return json_write_file(dirfd, CKPT_MANIFEST, obj,
+			       durable ? FD_REPLACE_SYNC : 0, e);
 }

@@ -39,7 +39,9 @@ struct inside {
 	json_t *leaves, *stopped; /* as the manifest has them */
 	json_t *externals;	  /* as the manifest has them; see box/ckpt.h */
 	json_t *warnings;	  /* strings: what will not be as it was */
-	json_t *watched;	  /* directories that inotify watches, inside */
+	json_t *watched;	  /* not empty: inotify is used */
+	int *pipes;		  /* a reader of each external pipe, in order */
+	size_t npipes;
 };
 
 #define auto_inside __attribute__((cleanup(inside_done)))
@@ -52,6 +54,17 @@ struct inside {
 must_check int inside_survey(const struct inside_ask *ask, struct inside *ret,
 			     struct err *e);
 void inside_done(struct inside *in);
+
+/*
+ * inside_pending(in, dirfd, e):
+ * Copy what stands in external pipes to files of ${dirfd}, named in externals,
+ * and close the readers.  The pipes keep it; nobody may read from them
+ * meanwhile.
+ */
+must_check int inside_pending(struct inside *in, int dirfd, struct err *e);
+
+/* The largest unlinked file that is taken along. */
+#define INSIDE_GHOST_MAX (1ULL << 30)
 
 /*
  * inside_plain(dst, size, text, len): ${text} in printable ASCII, what is not
