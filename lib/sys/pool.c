@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "sys/pool.h"
+#include "sys/pool_priv.h"
 
 /* Simple quotas are younger than some distributions' headers. */
 #ifndef BTRFS_QUOTA_CTL_ENABLE_SIMPLE_QUOTA
@@ -21,10 +21,8 @@
 #endif
 
 /* out is 0700: what a command printed is not for other users of the node. */
-static const struct {
-	const char *name;
-	mode_t mode;
-} parts[] = {{"upper", 0755}, {"work", 0755}, {"out", 0700}};
+const char *const pool_part[POOL_PARTS] = {"upper", "work", "out"};
+static const mode_t part_mode[POOL_PARTS] = {0755, 0755, 0700};
 
 const char *pool_kind_name(enum pool_kind kind)
 {
@@ -111,7 +109,7 @@ static int subvol_number(int fd, uint64_t *ret_number, struct err *e)
 	return 0;
 }
 
-static int no_limit_here(struct err *e, const char *why)
+int pool_no_limit(struct err *e, const char *why)
 {
 	return err_set(e, -EOPNOTSUPP, "unsupported",
 		       "a disk limit needs a pool that can enforce it, and %s: "
@@ -119,7 +117,7 @@ static int no_limit_here(struct err *e, const char *why)
 		       why);
 }
 
-static int limit_subvol(int fd, uint64_t limit_bytes, struct err *e)
+int pool_subvol_limit(int fd, uint64_t limit_bytes, struct err *e)
 {
 	struct btrfs_ioctl_qgroup_limit_args args = {
 		.lim.flags = BTRFS_QGROUP_LIMIT_MAX_RFER,
@@ -136,7 +134,7 @@ static int limit_subvol(int fd, uint64_t limit_bytes, struct err *e)
 	if (ioctl(fd, BTRFS_IOC_QGROUP_LIMIT, &args) == 0)
 		return 0;
 	if (errno == ENOTCONN || errno == EINVAL)
-		return no_limit_here(e, "quota is off on this node's");
+		return pool_no_limit(e, "quota is off on this node's");
 	return err_sys(e, errno, "set a disk limit");
 }
 
@@ -146,11 +144,11 @@ int pool_set_limit(const struct pool *p, const char *id, uint64_t limit_bytes,
 	auto_close int fd = -1;
 
 	if (p->kind != POOL_BTRFS)
-		return no_limit_here(e, "this node has none");
+		return pool_no_limit(e, "this node has none");
 	fd = open_dir(p->base, id);
 	if (fd < 0)
 		return err_sys(e, errno, "open layer '%s'", id);
-	return limit_subvol(fd, limit_bytes, e);
+	return pool_subvol_limit(fd, limit_bytes, e);
 }
 
 static int qgroup_dir(const struct pool *p)
@@ -195,7 +193,7 @@ int pool_quota_enable(const struct pool *p, struct err *e)
 	};
 
 	if (p->kind != POOL_BTRFS)
-		return no_limit_here(e, "this node has none");
+		return pool_no_limit(e, "this node has none");
 	if (pool_quota(p) != POOL_QUOTA_NONE)
 		return 0;
 	if (ioctl(p->base, BTRFS_IOC_QUOTA_CTL, &args) == 0)
@@ -220,7 +218,7 @@ int pool_usage(const struct pool *p, const char *id, uint64_t *ret_bytes,
 	int r;
 
 	if (p->kind != POOL_BTRFS)
-		return no_limit_here(e, "this node has none");
+		return pool_no_limit(e, "this node has none");
 	fd = open_dir(p->base, id);
 	if (fd < 0)
 		return err_sys(e, errno, "open layer '%s'", id);
@@ -238,7 +236,7 @@ int pool_usage(const struct pool *p, const char *id, uint64_t *ret_bytes,
 	};
 	if (ioctl(p->base, BTRFS_IOC_TREE_SEARCH, &args) < 0 ||
 	    args.key.nr_items == 0)
-		return no_limit_here(e, "quota is off on this node's");
+		return pool_no_limit(e, "quota is off on this node's");
 	memcpy(&head, args.buf, sizeof(head));
 	if (head.len < sizeof(item) ||
 	    head.len > sizeof(args.buf) - sizeof(head))
@@ -250,35 +248,35 @@ int pool_usage(const struct pool *p, const char *id, uint64_t *ret_bytes,
 
 /* --- layers -------------------------------------------------------------- */
 
-static int make_parts(int dir, const char *id, struct err *e)
+int pool_parts_make(int dir, const char *id, struct err *e)
 {
 	mode_t mask = umask(0);
 	int r = 0;
 
-	for (size_t i = 0; r == 0 && i < array_len(parts); i++)
-		if (mkdirat(dir, parts[i].name, parts[i].mode) < 0)
+	for (size_t i = 0; r == 0 && i < POOL_PARTS; i++)
+		if (mkdirat(dir, pool_part[i], part_mode[i]) < 0)
 			r = err_sys(e, errno, "make '%s' of layer '%s'",
-				    parts[i].name, id);
+				    pool_part[i], id);
 	umask(mask);
 	return r;
 }
 
-static int link_parts(int home, const char *id, struct err *e)
+int pool_parts_link(int home, const char *id, struct err *e)
 {
 	char to[NAME_MAX + 32];
 
-	for (size_t i = 0; i < array_len(parts); i++) {
+	for (size_t i = 0; i < POOL_PARTS; i++) {
 		snprintf(to, sizeof(to), "../../pool/%.*s/%s", NAME_MAX, id,
-			 parts[i].name);
-		if (symlinkat(to, home, parts[i].name) < 0)
+			 pool_part[i]);
+		if (symlinkat(to, home, pool_part[i]) < 0)
 			return err_sys(e, errno, "link '%s' of layer '%s'",
-				       parts[i].name, id);
+				       pool_part[i], id);
 	}
 	return 0;
 }
 
-static int make_subvol(const struct pool *p, const char *id, int *ret_fd,
-		       struct err *e)
+int pool_subvol_make(const struct pool *p, const char *id, int *ret_fd,
+		     struct err *e)
 {
 	struct btrfs_ioctl_vol_args_v2 args = {0};
 
@@ -290,7 +288,7 @@ static int make_subvol(const struct pool *p, const char *id, int *ret_fd,
 	return *ret_fd < 0 ? err_sys(e, errno, "open subvolume '%s'", id) : 0;
 }
 
-static int remove_subvol(const struct pool *p, const char *id, struct err *e)
+int pool_subvol_remove(const struct pool *p, const char *id, struct err *e)
 {
 	struct btrfs_ioctl_vol_args args = {0};
 	struct btrfs_ioctl_qgroup_create_args group = {.create = 0};
@@ -324,16 +322,16 @@ static int make_btrfs(const struct pool *p, int home, const char *id,
 	auto_close int fd = -1;
 	int r;
 
-	r = make_subvol(p, id, &fd, e);
+	r = pool_subvol_make(p, id, &fd, e);
 	if (r < 0)
 		return r;
 	if (limit_bytes)
-		r = limit_subvol(fd, limit_bytes, e);
+		r = pool_subvol_limit(fd, limit_bytes, e);
 	if (r == 0)
-		r = make_parts(fd, id, e);
+		r = pool_parts_make(fd, id, e);
 	if (r == 0)
-		r = link_parts(home, id, e);
-	if (r < 0 && remove_subvol(p, id, NULL) < 0)
+		r = pool_parts_link(home, id, e);
+	if (r < 0 && pool_subvol_remove(p, id, NULL) < 0)
 		return err_wrap(e, r, "(and its subvolume is left)");
 	return r;
 }
@@ -345,7 +343,7 @@ int pool_make(const struct pool *p, const char *id, uint64_t limit_bytes,
 	int r;
 
 	if (limit_bytes && p->kind != POOL_BTRFS)
-		return no_limit_here(e, "this node has none");
+		return pool_no_limit(e, "this node has none");
 	if (mkdirat(p->sb, id, 0700) < 0 && errno != EEXIST)
 		return err_sys(e, errno, "make '%s'", id);
 	home = open_dir(p->sb, id);
@@ -354,7 +352,7 @@ int pool_make(const struct pool *p, const char *id, uint64_t limit_bytes,
 	if (p->kind == POOL_BTRFS)
 		r = make_btrfs(p, home, id, limit_bytes, e);
 	else
-		r = make_parts(home, id, e);
+		r = pool_parts_make(home, id, e);
 	/* -EEXIST is somebody else's layer: not ours to remove. */
 	if (r < 0 && r != -EEXIST && pool_remove(p, id, NULL) < 0)
 		return err_wrap(e, r, "(and a part of it is left)");
@@ -366,13 +364,13 @@ int pool_remove_at(const struct pool *p, int home, const char *id,
 {
 	int r = 0, one;
 
-	for (size_t i = 0; home >= 0 && i < array_len(parts); i++) {
-		one = fd_remove_tree(home, parts[i].name, r < 0 ? NULL : e);
+	for (size_t i = 0; home >= 0 && i < POOL_PARTS; i++) {
+		one = fd_remove_tree(home, pool_part[i], r < 0 ? NULL : e);
 		if (one < 0)
 			r = one;
 	}
 	if (p->base >= 0) {
-		one = remove_subvol(p, id, r < 0 ? NULL : e);
+		one = pool_subvol_remove(p, id, r < 0 ? NULL : e);
 		if (one < 0)
 			r = one;
 	}
