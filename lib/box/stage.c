@@ -165,7 +165,7 @@ static int act_as_inner_root(const struct stage *st)
 	return 0;
 }
 
-static int mount_root(struct stage *st)
+int stage_root(struct stage *st)
 {
 	if (!ok(st, "take the sandbox's uid", act_as_inner_root(st)) ||
 	    !ok(st, "private mounts",
@@ -296,7 +296,7 @@ static int mount_host_dir(struct stage *st, const char *source,
 }
 
 /* What was allowed by its name is mounted by that name, links excluded. */
-static int mount_asked(struct stage *st, const char *source, const char *target)
+int stage_host_dir(struct stage *st, const char *source, const char *target)
 {
 	char name[32];
 	int fd, r;
@@ -318,8 +318,8 @@ static int mount_host_dirs(struct stage *st)
 			return st->r;
 	for (unsigned i = 0; i < st->nmounts; i++)
 		if (!ok(st, st->mounts[i].target,
-			mount_asked(st, st->mounts[i].source,
-				    st->mounts[i].target + 1)))
+			stage_host_dir(st, st->mounts[i].source,
+				       st->mounts[i].target + 1)))
 			return st->r;
 	return 0;
 }
@@ -451,7 +451,7 @@ int stage_main(void *arg)
 	if (!ok(st, "join the cgroup", cgroup_leaf_join(&st->join)) ||
 	    (st->l->profile->sealed &&
 	     !ok(st, "make namespaces", sys(unshare(early)))) ||
-	    mount_root(st) < 0 || complete_root(st) < 0 ||
+	    stage_root(st) < 0 || complete_root(st) < 0 ||
 	    mount_kernel_fs(st) < 0 || mount_host_dirs(st) < 0 ||
 	    !ok(st, "pivot to the root", mount_pivot()) ||
 	    take_namespaces(st) < 0)

@@ -48,6 +48,24 @@ struct stage {
 	int r;
 };
 
+/*
+ * stage_lay_out(st, e): fill in what follows from ${st}->l; before the child.
+ */
+int stage_lay_out(struct stage *st, struct err *e);
+
+/*
+ * What a child of either kind calls, in a mount namespace of its own, with raw
+ * system calls alone; 0, or -errno with ${st}->what and r set.
+ * stage_root(st): mount the root on ${st}->root, with every layer's ids those
+ * of the sandbox, and make it the working directory.  Acts for the sandbox's
+ * root: file system ids are those of uid_base then.
+ * stage_host_dir(st, source, target): a directory of the host, below which
+ * links are not followed, on the directory ${target}, relative to the working
+ * directory.
+ */
+int stage_root(struct stage *st);
+int stage_host_dir(struct stage *st, const char *source, const char *target);
+
 /* stage_main(arg): the child of a struct stage; returns when it failed. */
 int stage_main(void *arg);
 

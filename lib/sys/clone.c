@@ -114,6 +114,30 @@ pid_t clone_child(const struct clone_child *c, int (*fn)(void *), void *arg)
 	return pid;
 }
 
+pid_t clone_fork(const struct clone_child *c)
+{
+	struct clone_args a;
+	pid_t pid;
+
+	memset(&a, 0, sizeof(a));
+	a.flags = c->flags;
+	a.exit_signal = (uint64_t)c->exit_signal;
+	if (c->into_cgroup >= 0) {
+		a.flags |= CLONE_INTO_CGROUP;
+		a.cgroup = (uint64_t)c->into_cgroup;
+	}
+	if (c->pidfd) {
+		a.flags |= CLONE_PIDFD;
+		a.pidfd = (uint64_t)(uintptr_t)c->pidfd;
+	}
+	pid = (pid_t)syscall(SYS_clone3, &a, sizeof(a));
+	if (pid >= 0)
+		return pid;
+	if (c->pidfd)
+		*c->pidfd = -1;
+	return -errno;
+}
+
 int clone_wait_clear(const pid_t *tid, unsigned timeout_ms)
 {
 	struct timespec ts = {timeout_ms / 1000,

@@ -36,6 +36,13 @@ struct clone_child {
 pid_t clone_child(const struct clone_child *c, int (*fn)(void *), void *arg);
 
 /*
+ * clone_fork(c):
+ * A fork: ${c}'s flags without CLONE_VM, no stack; 0 in the child, which has
+ * our memory for itself.  For what refuses to happen where memory is shared.
+ */
+pid_t clone_fork(const struct clone_child *c);
+
+/*
  * clone_wait_clear(tid, timeout_ms): wait until *${tid} is 0; -ETIMEDOUT.
  * 0 waits for ever.
  */

@@ -128,23 +128,48 @@ static void make_env(const struct engine *en, const struct engine_run *run,
 	env[n] = NULL;
 }
 
-int engine_spawn(const struct engine *en, const struct engine_run *run,
-		 struct engine_proc *ret, struct err *e)
+/* The caller's to free; NULL: no memory. */
+static const char **make_argv(const struct engine *en,
+			      const struct engine_run *run)
 {
-	auto_free const char **argv = NULL;
-	const char *env[ENV_MAX + 1];
-	char preload[PATH_MAX + 16];
-	pid_t parent = getpid();
+	const char **argv;
 	size_t n = 0, at;
 
 	while (run->args[n])
 		n++;
 	argv = calloc(n + ARGS_BEFORE + ARGS_AFTER, sizeof(*argv));
 	if (!argv)
-		return err_sys(e, ENOMEM, "start the checkpoint engine");
+		return NULL;
 	at = before(en, argv);
 	memcpy(argv + at, run->args, n * sizeof(*argv));
 	argv[at + n] = "--no-default-config";
+	return argv;
+}
+
+int engine_exec(const struct engine *en, const struct engine_run *run,
+		pid_t parent, struct err *e)
+{
+	auto_free const char **argv = make_argv(en, run);
+	const char *env[ENV_MAX + 1];
+	char preload[PATH_MAX + 16];
+
+	if (!argv)
+		return err_sys(e, ENOMEM, "start the checkpoint engine");
+	make_env(en, run, env, preload, sizeof(preload));
+	child(run, argv, env, parent);
+	return -ECHILD; /* child() does not return */
+}
+
+int engine_spawn(const struct engine *en, const struct engine_run *run,
+		 struct engine_proc *ret, struct err *e)
+{
+	auto_free const char **argv = make_argv(en, run);
+	const char *env[ENV_MAX + 1];
+	char preload[PATH_MAX + 16];
+	pid_t parent = getpid();
+
+	if (!argv)
+		return err_sys(e, ENOMEM, "start the checkpoint engine");
 	make_env(en, run, env, preload, sizeof(preload));
 	ret->pid = fork();
 	if (ret->pid == 0)

@@ -73,6 +73,15 @@ int engine_spawn(const struct engine *en, const struct engine_run *run,
 		 struct engine_proc *ret, struct err *e);
 
 /*
+ * engine_exec(en, run, e):
+ * Become it: for a child that shares no memory and no descriptor table with
+ * anybody.  ${parent}, its parent, may have died already.  Returns only on
+ * failure.
+ */
+int engine_exec(const struct engine *en, const struct engine_run *run,
+		pid_t parent, struct err *e);
+
+/*
  * engine_wait(p, timeout_ms, e):
  * Wait for its end, and make its end if it takes longer (-ETIMEDOUT, code
  * "engine"), its helpers too.  Returns its exit status (0 to 255), or -errno
