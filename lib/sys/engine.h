@@ -108,4 +108,7 @@ int engine_run(const struct engine *en, const struct engine_run *run,
 const char *engine_last_words(int dirfd, const char *log, char *buf,
 			      size_t size);
 
+/* engine_words_of(text, buf, size): the same of a text, which is cut up. */
+const char *engine_words_of(char *text, char *buf, size_t size);
+
 #endif

@@ -53,17 +53,13 @@ static size_t read_tail(int dirfd, const char *log, char *tail, size_t size)
 	return n > 0 ? (size_t)n : 0;
 }
 
-const char *engine_last_words(int dirfd, const char *log, char *buf,
-			      size_t size)
+const char *engine_words_of(char *text, char *buf, size_t size)
 {
-	char tail[TAIL_MAX], *save = NULL, *line;
 	const char *last[2] = {NULL, NULL}, *at;
-	size_t n;
+	char *save = NULL, *line;
 
 	buf[0] = '\0';
-	n = dirfd < 0 || !log ? 0 : read_tail(dirfd, log, tail, sizeof(tail));
-	tail[n] = '\0';
-	for (line = strtok_r(tail, "\n", &save); line;
+	for (line = strtok_r(text, "\n", &save); line;
 	     line = strtok_r(NULL, "\n", &save)) {
 		at = error_of(line);
 		if (at) {
@@ -75,4 +71,15 @@ const char *engine_last_words(int dirfd, const char *log, char *buf,
 		if (last[i])
 			add_line(buf, size, last[i]);
 	return buf;
+}
+
+const char *engine_last_words(int dirfd, const char *log, char *buf,
+			      size_t size)
+{
+	char tail[TAIL_MAX];
+	size_t n;
+
+	n = dirfd < 0 || !log ? 0 : read_tail(dirfd, log, tail, sizeof(tail));
+	tail[n] = '\0';
+	return engine_words_of(tail, buf, size);
 }
