@@ -112,23 +112,37 @@ static void task_remove(const struct tree *t, const char *task, const char *id)
 
 /* A slot's number is that of its uids, so that a node whose uid_first was
  * changed never gives out a range that is held under another number. */
-static int slot_make(struct ledger *l, const char *id, uint32_t *ret_slot,
+static int slot_link(const struct tree *t, uint32_t slot, const char *id,
 		     struct err *e)
 {
-	uint32_t n = l->d.slots, i, k;
 	char name[16];
+
+	snprintf(name, sizeof(name), "%u", slot);
+	return link_make(t, "uid", name, id, e);
+}
+
+/* That of ${want}, where it can be had; else the next that is free. */
+static int slot_make(struct ledger *l, const struct claim_want *want,
+		     uint32_t *ret_slot, struct err *e)
+{
+	uint32_t n = l->d.slots, first = l->d.slot_first, i, k;
 	int r;
 
+	*ret_slot = want->slot;
+	if (want->slot >= first && want->slot - first < n) {
+		r = slot_link(l->tree, want->slot, want->id, e);
+		if (r != -EEXIST)
+			return r;
+	}
 	for (i = 0; i < n; i++) {
 		k = (l->d.next_slot + i) % n;
-		snprintf(name, sizeof(name), "%u", l->d.slot_first + k);
-		r = link_make(l->tree, "uid", name, id, e);
+		r = slot_link(l->tree, first + k, want->id, e);
 		if (r == -EEXIST)
 			continue;
 		if (r < 0)
 			return r;
 		l->d.next_slot = (k + 1) % n;
-		*ret_slot = l->d.slot_first + k;
+		*ret_slot = first + k;
 		return 0;
 	}
 	return err_set(e, -EAGAIN, "count", "all %u uid ranges are held", n);
@@ -272,7 +286,7 @@ static int make_links(struct ledger *l, const struct claim_want *want,
 	const char *task = json_str(want->spec, "task");
 	int r;
 
-	r = slot_make(l, want->id, &claim->slot, e);
+	r = slot_make(l, want, &claim->slot, e);
 	if (r < 0)
 		return r;
 	claim->uid_base = claim->slot * CLAIM_UID_RANGE;

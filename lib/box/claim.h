@@ -50,6 +50,7 @@ struct claim_want {
 	const char *id;	    /* new, of tree_new_id() */
 	const json_t *spec; /* complete: see spec_complete() */
 	enum claim_size size;
+	uint32_t slot;	      /* of uid/: this one if it is free; 0: any */
 	const char *kind;     /* "supervised" or "one-shot" */
 	const json_t *layers; /* digests of its layers in hex, or NULL */
 	claim_bury_fn *bury;  /* NULL: the dead keep what they hold */

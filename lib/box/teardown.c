@@ -11,6 +11,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "box/ckpt.h"
 #include "box/ctl.h"
 #include "box/teardown.h"
 #include "sys/pool.h"
@@ -160,6 +161,28 @@ static int record_once(const struct tree *t, const char *id, const json_t *why,
 	return r < 0 ? err_wrap(e, r, "record the end of %s", id) : 0;
 }
 
+bool teardown_kept(const struct tree *t, const char *id)
+{
+	char path[PATH_MAX], manifest[PATH_MAX];
+
+	/* It appears complete or not at all. */
+	return ckpt_dir(t, id, path, NULL) == 0 &&
+	       tree_path(manifest, NULL, "%s/" CKPT_MANIFEST, path) == 0 &&
+	       access(manifest, F_OK) == 0;
+}
+
+/* Before anything else goes: nothing comes back from half of it. */
+static int drop_checkpoint(const struct tree *t, const char *id, struct err *e)
+{
+	char path[PATH_MAX];
+	int r;
+
+	if (!teardown_kept(t, id))
+		return 0;
+	r = ckpt_dir(t, id, path, e);
+	return r < 0 ? r : ckpt_remove(path, e);
+}
+
 int teardown_record(const struct tree *t, const char *id, const json_t *why,
 		    struct err *e)
 {
@@ -169,7 +192,8 @@ int teardown_record(const struct tree *t, const char *id, const json_t *why,
 	if (r != -ENOSPC && r != -EDQUOT)
 		return r;
 	/* It may have filled the disk itself: its layer is going anyway. */
-	if (pool_open(t->lib, &pool, NULL) < 0 ||
+	if (drop_checkpoint(t, id, NULL) < 0 ||
+	    pool_open(t->lib, &pool, NULL) < 0 ||
 	    pool_remove(&pool, id, NULL) < 0)
 		return r;
 	return record_once(t, id, why, e);
@@ -278,7 +302,9 @@ static int clear_lib(const struct tree *t, const char *id, struct err *e)
 	char path[PATH_MAX];
 	int r;
 
-	r = tree_path(path, e, "%s/sb/%s", t->lib, id);
+	r = drop_checkpoint(t, id, e);
+	if (r == 0)
+		r = tree_path(path, e, "%s/sb/%s", t->lib, id);
 	if (r < 0)
 		return r;
 	if (remove_unused(path))
@@ -289,18 +315,24 @@ static int clear_lib(const struct tree *t, const char *id, struct err *e)
 	return r < 0 ? r : fd_remove_tree(AT_FDCWD, path, e);
 }
 
-int teardown_layer(const struct tree *t, const struct cgroup_root *cgroups,
-		   const char *id, struct err *e)
+static int clear_cgroup(const struct cgroup_root *cgroups, const char *id,
+			struct err *e)
 {
 	int r;
 
 	/* Groups that can be removed have nobody in them. */
 	r = cgroup_remove(cgroups, id, e);
-	if (r == -EBUSY) {
-		r = kill_all(cgroups, id, e);
-		if (r == 0)
-			r = cgroup_remove(cgroups, id, e);
-	}
+	if (r != -EBUSY)
+		return r;
+	r = kill_all(cgroups, id, e);
+	return r < 0 ? r : cgroup_remove(cgroups, id, e);
+}
+
+int teardown_layer(const struct tree *t, const struct cgroup_root *cgroups,
+		   const char *id, struct err *e)
+{
+	int r = clear_cgroup(cgroups, id, e);
+
 	/* While something runs nothing may be taken from under it. */
 	return r < 0 ? r : clear_lib(t, id, e);
 }
@@ -322,12 +354,24 @@ int teardown(const struct tree *t, const struct cgroup_root *cgroups,
 	return first;
 }
 
+/* All but what it comes back from. */
+static int put_away(const struct tree *t, const struct cgroup_root *cgroups,
+		    const char *id, struct err *e)
+{
+	int r;
+
+	r = clear_cgroup(cgroups, id, e);
+	return r < 0 ? r : clear_run(t, id, e);
+}
+
 int teardown_bury(const struct tree *t, const char *id, const json_t *claim,
 		  void *arg, struct err *e)
 {
 	auto_json json_t *why = NULL;
 	int r;
 
+	if (teardown_kept(t, id))
+		return put_away(t, arg, id, e);
 	if (strcmp(json_str(claim, "kind"), "one-shot")) {
 		r = json_pack_or(&why, e, "{s:s, s:b, s:O*}", "outcome",
 				 "supervisor-lost", "infra", 1, "name",

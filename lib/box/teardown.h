@@ -2,6 +2,8 @@
 #ifndef BOX_TEARDOWN_H
 #define BOX_TEARDOWN_H
 
+#include <stdbool.h>
+
 #include "box/tree.h"
 #include "sys/cgroup.h"
 #include "wire/json.h"
@@ -44,10 +46,17 @@ int teardown(const struct tree *t, const struct cgroup_root *cgroups,
 	     const char *id, const json_t *why, struct err *e);
 
 /*
+ * teardown_kept(t, id): is a complete checkpoint there that ${id} can come back
+ * from?  Then it has not ended, whoever died: see box/recover.h.
+ */
+bool teardown_kept(const struct tree *t, const char *id);
+
+/*
  * teardown_bury(t, id, claim, arg, e):
  * The claim_bury_fn of the dead: ${arg} is the struct cgroup_root.  A sandbox
  * without a record of its end gets outcome "supervisor-lost", if it ever had a
- * supervisor.
+ * supervisor.  Of one that is kept nothing in the library is touched, and no
+ * end is recorded.
  */
 int teardown_bury(const struct tree *t, const char *id, const json_t *claim,
 		  void *arg, struct err *e);
