@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "box/recover.h"
 #include "pause.h"
 
 /* A supervisor that says nothing for so long (beyond the grace) hangs. */
@@ -187,6 +188,8 @@ static void unreachable(struct job *j, const struct err *why)
 		stop_ended(j, why);
 	else if (stop && !strcmp(why->code, "one_shot"))
 		stop_one_shot(j);
+	else if (stop && recover_waits(&j->app->tree, j->id))
+		stop_kept(j);
 	else if (!strcmp(why->code, "supervisor_lost"))
 		stop_lost(j, why);
 	else

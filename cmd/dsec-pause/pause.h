@@ -84,11 +84,13 @@ void job_done(struct job *j, const json_t *from);
 /*
  * A sandbox that cannot be asked to stop.  stop_ended(): it may be on record
  * as ended; stop_one_shot(): its owner ends it on a signal; stop_lost(): nobody
- * owns it any more and what is left of it is removed here.  All end the job,
- * now or later.
+ * owns it any more and what is left of it is removed here; stop_kept(): it is
+ * on the disk, and could not be given a supervisor.  All end the job, now or
+ * later.
  */
 void stop_ended(struct job *j, const struct err *why);
 void stop_one_shot(struct job *j);
 void stop_lost(struct job *j, const struct err *why);
+void stop_kept(struct job *j);
 
 #endif

@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "box/claim.h"
+#include "box/recover.h"
 #include "box/teardown.h"
 #include "pause.h"
 
@@ -53,11 +54,16 @@ static int take_claim(const struct job *j, struct err *e)
 	return steal_fd(&fd);
 }
 
+static json_t *killed_by_us(void)
+{
+	return json_pack("{s:s, s:b}", "outcome", "killed", "infra", 0);
+}
+
 /* Remove what a dead owner left; ${why} goes on record unless one is there. */
 static int clean_up(const struct job *j, const json_t *why, struct err *e)
 {
 	const struct tree *t = &j->app->tree;
-	auto_json json_t *claim = NULL;
+	auto_json json_t *claim = NULL, *killed = NULL;
 	struct cgroup_root *cgroups;
 	auto_close int fd = -1;
 	int r;
@@ -71,6 +77,9 @@ static int clean_up(const struct job *j, const json_t *why, struct err *e)
 	if (!cgroups)
 		return e->r;
 	select_life(t, j->id, &claim);
+	/* To bury one that is on the disk is not to end it. */
+	if (!why && teardown_kept(t, j->id))
+		why = killed = killed_by_us();
 	r = why ? teardown(t, cgroups, j->id, why, e)
 		: teardown_bury(t, j->id, claim, cgroups, e);
 	return r < 0 ? r : claim_release(t, j->id, &fd, e);
@@ -93,6 +102,24 @@ static void finish(struct job *j, const json_t *why)
 		job_done(j, why);
 }
 
+void stop_kept(struct job *j)
+{
+	auto_json json_t *why = killed_by_us();
+	struct cgroup_root *cgroups;
+	struct err e = {0};
+	int r;
+
+	cgroups = app_cgroups(j->app, &e);
+	r = cgroups ? recover_drop(&j->app->tree, cgroups, j->id, why, &e)
+		    : e.r;
+	if (r == -EBUSY)
+		job_again(j, AGAIN_MS);
+	else if (r < 0)
+		job_fail(j, &e);
+	else
+		job_done(j, why);
+}
+
 void stop_lost(struct job *j, const struct err *why)
 {
 	/* Alive and not listening: it is being made, or on its way out. */
@@ -108,14 +135,9 @@ void stop_lost(struct job *j, const struct err *why)
 
 static void killed(struct job *j)
 {
-	auto_json json_t *why = NULL;
-	struct err e = {0};
+	auto_json json_t *why = killed_by_us();
 
-	if (json_pack_or(&why, &e, "{s:s, s:b}", "outcome", "killed", "infra",
-			 0) < 0)
-		job_fail(j, &e);
-	else
-		finish(j, why);
+	finish(j, why);
 }
 
 static void on_owner_gone(struct loop *l, struct loop_source *s,

@@ -13,6 +13,8 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "box/ctl.h"
+#include "box/recover.h"
+#include "box/teardown.h"
 #include "wire/jsonl.h"
 #include "wire/record.h"
 
@@ -147,8 +149,8 @@ static int refused(const struct tree *t, const char *id, int errnum,
 	}
 }
 
-static int connect_to(const struct tree *t, const char *id, bool nonblock,
-		      struct err *e)
+static int connect_once(const struct tree *t, const char *id, bool nonblock,
+			struct err *e)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 	auto_close int fd = -1;
@@ -178,6 +180,25 @@ static int connect_to(const struct tree *t, const char *id, bool nonblock,
 	if (r < 0)
 		return refused(t, id, errno, e);
 	return steal_fd(&fd);
+}
+
+/* Whoever comes first after a restart of the node, or the death of the
+ * supervisor, gives a sandbox on the disk a supervisor again. */
+static int connect_to(const struct tree *t, const char *id, bool nonblock,
+		      struct err *e)
+{
+	struct cgroup_root *cgroups = NULL;
+	int fd, r;
+
+	fd = connect_once(t, id, nonblock, e);
+	if ((fd != -ENOENT && fd != -EPIPE) || !teardown_kept(t, id))
+		return fd;
+	r = cgroup_open(t->cgroup, &cgroups, e);
+	if (r < 0)
+		return r;
+	r = recover(t, cgroups, id, e);
+	cgroup_close(cgroups);
+	return r < 0 ? r : connect_once(t, id, nonblock, e);
 }
 
 int ctl_open(const struct tree *t, const char *sandbox, unsigned flags,

@@ -32,6 +32,8 @@ enum ctl_flags {
  *   supervisor_lost  it should have one, but nobody listens
  *   busy             it is being made, or (CTL_NONBLOCK) too many wait already:
  *                    try again after retry_after_ms
+ * One that is paused to disk and has no supervisor any more gets one first;
+ * what hinders that (see recover()) is the failure then.
  */
 int ctl_open(const struct tree *t, const char *sandbox, unsigned flags,
 	     struct ctl **ret_ctl, struct err *e);
