@@ -34,6 +34,7 @@ struct snap {
 
 #define SNAP_INIT     ((struct snap){.dir = -1})
 #define SNAP_NAME_MAX 64
+#define SNAP_PATH_MAX (256 + 1 + SNAP_NAME_MAX)
 #define auto_snap     __attribute__((cleanup(snap_close)))
 
 enum snap_lock {
@@ -93,9 +94,39 @@ int snap_remove(const struct tree *t, const struct pool *pool, struct snap *s,
 int snap_sweep(const struct tree *t, const struct pool *pool,
 	       unsigned *ret_removed, struct err *e);
 
-/* snap_manifest(t, id, ret, e): the manifest, unchecked (box/ckpt.h checks). */
+/* snap_name(t, id, name, e): what it is called now, as "root/rl/flask-warm",
+ * into name[SNAP_PATH_MAX + 1]; "": nothing. */
+int snap_name(const struct tree *t, const char *id, char *name, struct err *e);
+
+/* snap_manifest(t, id, ret, e): -ENOENT where there is none; else as
+ * ckpt_read(). */
 int snap_manifest(const struct tree *t, const char *id, json_t **ret,
 		  struct err *e);
+
+/*
+ * snap_fits(t, c, e):
+ * Can this node make a sandbox of what ${c} says?  "incompatible" with the
+ * difference: what ckpt_fits() compares, and the image's layers;
+ * "unsupported" without a checkpoint engine.
+ */
+struct ckpt;
+int snap_fits(const struct tree *t, const struct ckpt *c, struct err *e);
+
+/*
+ * snap_source_open(t, project, word, fs_only, ret, e):
+ * A snapshot to make sandboxes from: found, locked, read and fitting.
+ */
+struct snap_source {
+	struct snap snap; /* with SNAP_USE */
+	json_t *spec;	  /* of what it was made of */
+	bool memory;	  /* it has processes, and they are wanted */
+};
+#define SNAP_SOURCE_INIT ((struct snap_source){.snap = SNAP_INIT})
+
+int snap_source_open(const struct tree *t, const char *project,
+		     const char *word, bool fs_only, struct snap_source *ret,
+		     struct err *e);
+void snap_source_done(struct snap_source *s);
 
 /*
  * snap_list(t, project, fn, arg, e):

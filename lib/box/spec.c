@@ -6,7 +6,6 @@
 #include "box/spec.h"
 
 #define NETWORK "network policy (dsec-net)"
-#define FORK	"snapshots and forks (dsec-fork)"
 #define QOS	"CPU protection classes"
 
 /* clang-format off */
@@ -15,7 +14,7 @@ const struct field spec_fields[] = {
 	{{"name", NULL, 'n', "NAME", "a name, unique among live sandboxes"}, "name", FIELD_NAME, 1, 64, NULL},
 	{{"image", NULL, 'i', "IMAGE", "what it is made of (host), as root/py:3.12"}, "image", FIELD_STR, 1, 256, NULL},
 	{{"layer", NULL, 0, "IMAGE", "a layer on top, in order; repeats"}, "layers", FIELD_STRS, 0, 0, NULL},
-	{{"snapshot", NULL, 0, "NAME", "start from a snapshot"}, "snapshot", FIELD_STR, 1, 256, FORK},
+	{{"snapshot", NULL, 0, "NAME", "start from a snapshot"}, "snapshot", FIELD_STR, 1, 330, NULL},
 	{{"cmd", NULL, 0, "COMMAND", "a shell command, in place of -- ARGV"}, "command", FIELD_CMD, 0, 0, NULL},
 	{{"env", NULL, 'e', "K=V", "an environment variable; repeats"}, "env", FIELD_MAP, 0, 0, NULL},
 	{{"cwd", NULL, 'w', "DIR", "working directory"}, "cwd", FIELD_STR, 1, 4095, NULL},
@@ -63,8 +62,7 @@ static int fill(json_t *obj, struct err *e)
 	return 0;
 }
 
-/* root, root/rl, root/rl/job-42: segments of names, no empty one. */
-static bool is_project(const char *p)
+bool spec_is_project(const char *p)
 {
 	static const char chars[] = "abcdefghijklmnopqrstuvwxyz"
 				    "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
@@ -117,7 +115,7 @@ int spec_complete(json_t *obj, struct err *e)
 			       "backend '%s' is not in this release: only "
 			       "container",
 			       json_str(obj, "backend"));
-	if (!is_project(json_str(obj, "project")))
+	if (!spec_is_project(json_str(obj, "project")))
 		return err_set(e, -EBADMSG, "bad_value",
 			       "'project' is not a path of names such as "
 			       "root/rl/job-42");

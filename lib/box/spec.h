@@ -2,6 +2,8 @@
 #ifndef BOX_SPEC_H
 #define BOX_SPEC_H
 
+#include <stdbool.h>
+
 #include "wire/field.h"
 
 /*
@@ -17,6 +19,10 @@ extern const size_t spec_fields_len;
  * says about another.  Codes: "bad_value", "unsupported", "memory_too_small".
  */
 int spec_complete(json_t *obj, struct err *e);
+
+/* spec_is_project(p): root, root/rl, root/rl/job-42: segments of names, none of
+ * them empty. */
+bool spec_is_project(const char *p);
 
 /* The least memory_limit_mb a sandbox can be held in. */
 #define SPEC_MEMORY_MIN_MB 16
