@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "base/proc.h"
 #include "base/sig.h"
-#include "box/create.h"
+#include "box/create_priv.h"
 #include "box/teardown.h"
 #include "sys/clone.h"
 #include "sys/cpus.h"
@@ -25,13 +25,13 @@
 
 extern char **environ;
 
-static struct image_where where(const struct creator *c)
+struct image_where create_where(const struct creator *c)
 {
 	return (struct image_where){c->tree->run, c->tree->lib,
 				    c->tree->config};
 }
 
-static void drop_image(struct creator *c)
+void create_drop_image(struct creator *c)
 {
 	image_done(&c->image);
 	json_decref(c->image_layers);
@@ -60,7 +60,7 @@ void creator_close(struct creator *c)
 {
 	cgroup_close(c->cgroups);
 	pool_close(&c->pool);
-	drop_image(c);
+	create_drop_image(c);
 	profile_done(&c->profile);
 	memset(c, 0, sizeof(*c));
 	c->pool = POOL_INIT;
@@ -71,7 +71,7 @@ static int use_image(struct creator *c, const json_t *spec, struct err *e)
 {
 	const char *name = json_str(spec, "image");
 	json_t *layers = json_object_get(spec, "layers");
-	const struct image_where w = where(c);
+	const struct image_where w = create_where(c);
 	int r;
 
 	if (!strcmp(c->image_name, name) &&
@@ -79,7 +79,7 @@ static int use_image(struct creator *c, const json_t *spec, struct err *e)
 			     : json_array_size(layers) == 0) &&
 	    image_fresh(&c->image))
 		return 0;
-	drop_image(c);
+	create_drop_image(c);
 	r = image_open(&w, name, layers, &c->image, e);
 	if (r < 0)
 		return r;
@@ -172,10 +172,10 @@ static int mount_layer(const struct digest *digest, unsigned timeout_ms,
 		       name, program, status);
 }
 
-static int bring_layers(struct creator *c, const json_t *spec, struct err *e)
+int create_bring_layers(struct creator *c, const json_t *spec, struct err *e)
 {
 	int64_t ms = json_int(spec, "deadline_ms", MOUNT_MS);
-	const struct image_where w = where(c);
+	const struct image_where w = create_where(c);
 	const struct digest *missing;
 	uint64_t until, now;
 	int r;
@@ -196,7 +196,7 @@ static int bring_layers(struct creator *c, const json_t *spec, struct err *e)
 	return err_set(e, -EIO, "io", "layers that were mounted are not there");
 }
 
-static int use_profile(struct creator *c, const char *name, struct err *e)
+int create_use_profile(struct creator *c, const char *name, struct err *e)
 {
 	if (!strcmp(c->profile.name, name))
 		return 0;
@@ -243,19 +243,14 @@ static int complete_spec(const struct creator *c, const struct created *m,
 	return r;
 }
 
-static int write_spec(struct creator *c, const json_t *spec, struct created *m,
-		      struct err *e)
+int create_put_spec(const struct creator *c, const struct created *m,
+		    const json_t *all, struct err *e)
 {
-	auto_json json_t *all = json_deep_copy(spec);
 	auto_close int dir = -1;
 	char path[PATH_MAX];
 	int r;
 
-	if (!all)
-		return err_sys(e, ENOMEM, "spec");
-	r = complete_spec(c, m, all, e);
-	if (r == 0)
-		r = tree_path(path, e, "%s/sb/%s", c->tree->lib, m->id);
+	r = tree_path(path, e, "%s/sb/%s", c->tree->lib, m->id);
 	if (r < 0)
 		return r;
 	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -264,9 +259,21 @@ static int write_spec(struct creator *c, const json_t *spec, struct created *m,
 	return json_write_file(dir, "spec.json", all, 0, e);
 }
 
+static int write_spec(struct creator *c, const json_t *spec, struct created *m,
+		      struct err *e)
+{
+	auto_json json_t *all = json_deep_copy(spec);
+	int r;
+
+	if (!all)
+		return err_sys(e, ENOMEM, "spec");
+	r = complete_spec(c, m, all, e);
+	return r < 0 ? r : create_put_spec(c, m, all, e);
+}
+
 /* A host name of its own resolves like the usual one does. */
-static int write_hosts(struct creator *c, const json_t *spec,
-		       const struct created *m, struct err *e)
+int create_hosts(const struct creator *c, const json_t *spec,
+		 const struct created *m, struct err *e)
 {
 	const char *name = json_str(spec, "hostname");
 	auto_close int dir = -1;
@@ -278,10 +285,14 @@ static int write_hosts(struct creator *c, const json_t *spec,
 	r = tree_path(path, e, "%s/sb/%s/upper/etc", c->tree->lib, m->id);
 	if (r < 0)
 		return r;
-	if (mkdir(path, 0755) < 0 || chmod(path, 0755) < 0)
-		return err_sys(e, errno, "make '%s'", path);
-	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (dir < 0)
+	r = mkdir(path, 0755) < 0 ? -errno : 0;
+	if (r < 0 && r != -EEXIST)
+		return err_sys(e, -r, "make '%s'", path);
+	/* One that is there was made inside, and leads where it likes. */
+	dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (dir < 0 && r == -EEXIST)
+		return 0;
+	if (dir < 0 || (r == 0 && fchmod(dir, 0755) < 0))
 		return err_sys(e, errno, "open '%s'", path);
 	n = snprintf(text, sizeof(text),
 		     "127.0.0.1 localhost\n::1 localhost ip6-localhost\n"
@@ -318,21 +329,21 @@ static int prepare(struct creator *c, json_t *spec, bool supervised,
 
 	r = use_image(c, spec, e);
 	if (r == 0)
-		r = use_profile(c, json_str(spec, "profile"), e);
+		r = create_use_profile(c, json_str(spec, "profile"), e);
 	if (r == 0)
 		r = tree_new_id(c->tree, m->id, e);
 	want.layers = c->image.digests;
 	if (r == 0)
 		r = claim_take(c->tree, &want, &m->claim, e);
 	if (r == 0 && want.layers)
-		r = bring_layers(c, spec, e);
+		r = create_bring_layers(c, spec, e);
 	if (r < 0)
 		return r;
 	r = pool_make(&c->pool, m->id, disk, e);
 	if (r == 0)
 		r = cgroup_make(c->cgroups, m->id, &lim, e);
 	if (r == 0)
-		r = write_hosts(c, spec, m, e);
+		r = create_hosts(c, spec, m, e);
 	if (r == 0 && supervised)
 		r = write_spec(c, spec, m, e);
 	return r;
@@ -368,7 +379,7 @@ static int let_go(const struct creator *c, struct created *m, int r,
 }
 
 /* Undo what a failed creation left; what failed first is what is told. */
-static void undo(struct creator *c, struct created *m)
+void create_undo(const struct creator *c, struct created *m)
 {
 	if (m->claim.fd < 0)
 		return;
@@ -397,7 +408,7 @@ int create_one_shot(struct creator *c, json_t *spec, struct become *command,
 	if (r == 0)
 		return 0;
 err:
-	undo(c, ret);
+	create_undo(c, ret);
 	return r;
 }
 
@@ -429,44 +440,49 @@ struct starter {
 };
 
 /* Descriptors as dsec-box expects them: see its main.c. */
-static int box_fds(int claim, int listen, const struct launched *run,
-		   struct err *e)
+int create_box_fds(const int *from, size_t n, struct err *e)
 {
-	int from[] = {claim, listen, run->report, run->pidfd};
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int to[8], null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
 	if (null < 0)
 		return err_sys(e, errno, "open /dev/null");
-	for (size_t i = 0; i < array_len(from); i++) {
-		from[i] = fcntl(from[i], F_DUPFD_CLOEXEC, 16);
-		if (from[i] < 0)
+	for (size_t i = 0; i < n; i++) {
+		to[i] = from[i] < 0 ? -1 : fcntl(from[i], F_DUPFD_CLOEXEC, 16);
+		if (to[i] < 0 && from[i] >= 0)
 			return err_sys(e, errno, "supervisor's descriptors");
 	}
 	for (int i = 0; i < 3; i++)
 		if (dup2(null, i) < 0)
 			return err_sys(e, errno, "supervisor's descriptors");
-	for (int i = 0; i < (int)array_len(from); i++)
-		if (dup2(from[i], 3 + i) < 0)
+	for (size_t i = 0; i < n; i++)
+		if (to[i] < 0)
+			(void)close(3 + (int)i); /* whatever it was */
+		else if (dup2(to[i], 3 + (int)i) < 0)
 			return err_sys(e, errno, "supervisor's descriptors");
-	if (syscall(SYS_close_range, 3 + array_len(from), ~0U, 0) < 0)
+	if (syscall(SYS_close_range, 3 + (unsigned)n, ~0U, 0) < 0)
 		return err_sys(e, errno, "supervisor's descriptors");
 	return 0;
+}
+
+int create_listen(const struct creator *c, const char *id, struct err *e)
+{
+	char sock[PATH_MAX];
+	int r;
+
+	r = tree_path(sock, e, "%s/sb/%s/ctl.sock", c->tree->run, id);
+	return r < 0 ? r : fd_unix_listen(sock, e);
 }
 
 static int become_box(struct starter *s, const struct launched *run)
 {
 	const char *const argv[] = {"dsec-box", s->m->id, NULL};
-	char sock[PATH_MAX];
-	int listen, r;
+	int fds[] = {s->m->claim.fd, -1, run->report, run->pidfd};
+	int r;
 
-	r = tree_path(sock, s->e, "%s/sb/%s/ctl.sock", s->c->tree->run,
-		      s->m->id);
-	if (r < 0)
-		return r;
-	listen = fd_unix_listen(sock, s->e);
-	if (listen < 0)
-		return listen;
-	r = box_fds(s->m->claim.fd, listen, run, s->e);
+	fds[1] = create_listen(s->c, s->m->id, s->e);
+	if (fds[1] < 0)
+		return fds[1];
+	r = create_box_fds(fds, array_len(fds), s->e);
 	if (r < 0)
 		return r;
 	setsid();
@@ -524,18 +540,25 @@ static int start_box(struct starter *s)
 	return s->r;
 }
 
+int create_box(struct creator *c, const json_t *spec, struct created *m,
+	       struct err *e)
+{
+	struct starter s = {.c = c, .spec = spec, .m = m, .e = e};
+
+	return start_box(&s);
+}
+
 int create_supervised(struct creator *c, json_t *spec, struct created *ret,
 		      struct err *e)
 {
-	struct starter s = {.c = c, .spec = spec, .m = ret, .e = e};
 	int r;
 
 	*ret = (struct created){.claim.fd = -1};
 	r = prepare(c, spec, true, ret, e);
 	if (r == 0)
-		r = start_box(&s);
+		r = create_box(c, spec, ret, e);
 	if (r < 0) {
-		undo(c, ret);
+		create_undo(c, ret);
 		return r;
 	}
 	/* dsec-box holds the claim now. */

@@ -61,34 +61,24 @@ int create_supervised(struct creator *c, json_t *spec, struct created *ret,
  * A sandbox made from a snapshot: claim, a copy of the snapshot's layer,
  * cgroup, spec.json, and then, with ${from}->memory, dsec-ckpt restore in the
  * supervisors' cgroup, which becomes its dsec-box; without, a launch as of
- * create_supervised().  ${spec} is complete: see inherit_spec().  Returns when
- * that is under way: several may be at once, and of each create_from_end()
- * tells the outcome; it must be called.  It waits where ${ret}->status is not
- * yet readable (-1: it need not be waited for).
+ * create_supervised().  ${spec} is complete: see inherit_spec().  When this
+ * returns 0 its socket can be connected to, and it runs.
  */
 struct create_from {
-	const struct snap *snap; /* held by the caller until the end */
-	const json_t *manifest;	 /* its own; "spec" is the source's */
+	const struct snap *snap; /* held by the caller meanwhile */
+	const json_t *source;	 /* the spec.json that it was made of */
 	bool memory;		 /* its processes too */
+	int stop;		 /* -1, or a descriptor that reads as "stop" */
 };
 
-struct creating {
+struct create_copied {
 	struct created made;
-	const char *layer; /* how its layer was made: "snapshot", "reflink",
-			      "copied" */
-	pid_t pid;	   /* of what becomes the supervisor, our child */
-	int status;	   /* the end of dsec-ckpt's words; end of file: done */
+	enum pool_copy layer; /* how its layer was made */
+	json_t *restored;     /* what the restore told, the caller's, or NULL */
 };
 
-int create_from(struct creator *c, json_t *spec, const struct create_from *from,
-		struct creating *ret, struct err *e);
-
-/*
- * create_from_end(c, m, ret_rec, e): wait for it.  0: its socket can be
- * connected to; *${ret_rec} is what the restore told beside (NULL: nothing).
- * On failure nothing of it is left.
- */
-int create_from_end(struct creator *c, struct creating *m, json_t **ret_rec,
-		    struct err *e);
+int create_from(struct creator *c, const json_t *spec,
+		const struct create_from *from, struct create_copied *ret,
+		struct err *e);
 
 #endif

@@ -126,6 +126,74 @@ void image_done(struct image *img)
 	*img = (struct image){.why_not = ""};
 }
 
+/* Names by digest: "sha256:" before each. */
+static int names_of(const json_t *digests, size_t from, json_t **ret,
+		    struct err *e)
+{
+	auto_json json_t *names = json_array();
+	size_t n = json_array_size(digests);
+
+	for (size_t i = from; names && i < n; i++)
+		if (json_array_append_new(
+			    names,
+			    json_sprintf("sha256:%s",
+					 json_string_value(
+						 json_array_get(digests, i)))) <
+		    0)
+			return err_sys(e, ENOMEM, "layers");
+	if (!names)
+		return err_sys(e, ENOMEM, "layers");
+	*ret = steal_ptr(names);
+	return 0;
+}
+
+static int configure(struct image *img, const json_t *spec, struct err *e)
+{
+	json_t *env = json_object_get(spec, "image_env");
+
+	if ((env && json_object_set(img->config, "env", env) < 0) ||
+	    json_object_set_new(img->config, "workdir",
+				json_string(json_str(spec, "image_cwd"))) < 0 ||
+	    json_object_set_new(img->config, "user",
+				json_string(json_str(spec, "image_user"))) < 0)
+		return err_sys(e, ENOMEM, "image");
+	return apply(img, e);
+}
+
+int image_again(const struct image_where *where, const json_t *spec,
+		struct image *ret, struct err *e)
+{
+	const json_t *digests = json_object_get(spec, "image_layers");
+	bool host = !strcmp(json_str(spec, "image"), "host");
+	auto_json json_t *names = NULL;
+	const char *first = "host";
+	int r;
+
+	r = names_of(digests, 0, &names, e);
+	if (r < 0)
+		return r;
+	if (!host) {
+		auto_json json_t *rest = NULL;
+
+		first = json_string_value(json_array_get(names, 0));
+		if (!first)
+			return err_set(e, -EBADMSG, "internal",
+				       "a spec.json without layers of its "
+				       "image");
+		r = names_of(digests, 1, &rest, e);
+		if (r == 0)
+			r = image_open(where, first, rest, ret, e);
+	} else {
+		r = image_open(where, first, names, ret, e);
+	}
+	if (r < 0)
+		return r;
+	r = configure(ret, spec, e);
+	if (r < 0)
+		image_done(ret);
+	return r;
+}
+
 bool image_fresh(const struct image *img)
 {
 	struct stat st;

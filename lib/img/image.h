@@ -94,6 +94,15 @@ int image_open(const struct image_where *where, const char *name,
 	       const json_t *layers, struct image *ret, struct err *e);
 void image_done(struct image *img);
 
+/*
+ * image_again(where, spec, ret, e):
+ * What a sandbox of the complete ${spec} (spec.json) was made of: the layers
+ * that names stood for then, its image_env, image_cwd and image_user.  Fails as
+ * image_open(), "image_unknown" where a layer is gone from the store.
+ */
+int image_again(const struct image_where *where, const json_t *spec,
+		struct image *ret, struct err *e);
+
 /* image_fresh(img): every name still is the file it was when image_open()
  * looked: one stat each. */
 bool image_fresh(const struct image *img);
