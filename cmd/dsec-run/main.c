@@ -109,6 +109,9 @@ static int one(const struct tree *t, json_t *req, struct err *e)
 		return err_set(e, -EOPNOTSUPP, "unsupported",
 			       "a one-shot has no terminal: leave --rm or "
 			       "--tty out");
+	if (raw && json_object_get(req, "snapshot"))
+		return err_set(e, -EINVAL, "bad_value",
+			       "'rm': a snapshot is not made into a one-shot");
 	if (raw)
 		r = spec_complete(req, e);
 	if (r == 0)

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "box/ctl.h"
+#include "box/key.h"
 #include "box/result.h"
 #include "box/spec.h"
 #include "run.h"
@@ -43,9 +44,10 @@ static int put_made(const struct creator *c, const struct created *m,
 						 : 0;
 }
 
-/* "wait": the record of e0 with its output, on top of what is there. */
-static int put_result(const struct tree *t, const char *id, json_t *rec,
-		      struct err *e)
+/* "wait": the record of the command with its output, on top of what is there.
+ */
+static int put_result(const struct tree *t, const char *id, const char *exec,
+		      json_t *rec, struct err *e)
 {
 	auto_json json_t *req = NULL;
 	auto_json json_t *end = NULL;
@@ -54,7 +56,7 @@ static int put_result(const struct tree *t, const char *id, json_t *rec,
 	int r;
 
 	r = json_pack_or(&req, e, "{s:i, s:s, s:s}", "id", 0, "op", "wait",
-			 "exec", "e0");
+			 "exec", exec);
 	if (r == 0)
 		r = ctl_call(t, id, req, 0, &end, e);
 	if (r == 0)
@@ -81,7 +83,7 @@ static int make_supervised(struct creator *c, json_t *req, json_t **ret_rec,
 	if (r == 0)
 		r = put_made(c, &made, req, began, rec, e);
 	if (r == 0 && json_flag(req, "wait") && json_object_get(req, "command"))
-		r = put_result(c->tree, made.id, rec, e);
+		r = put_result(c->tree, made.id, "e0", rec, e);
 	if (r == 0)
 		*ret_rec = json_incref(rec);
 	/* Supervisors of sandboxes that ended meanwhile are our children. */
@@ -90,11 +92,30 @@ static int make_supervised(struct creator *c, json_t *req, json_t **ret_rec,
 	return r;
 }
 
+static int make_from(struct creator *c, json_t *req, json_t **ret_rec,
+		     struct err *e)
+{
+	char id[BOX_ID_LEN + 1], exec[16];
+	auto_json json_t *rec = record_ok(req);
+	int r;
+
+	if (!rec)
+		return err_sys(e, ENOMEM, "record");
+	r = from_snapshot(c, req, rec, id, exec, e);
+	if (r == 0 && json_flag(req, "wait") && *exec)
+		r = put_result(c->tree, id, exec, rec, e);
+	if (r == 0)
+		*ret_rec = json_incref(rec);
+	return r;
+}
+
 static int dispatch(struct creator *c, json_t *req, int sig, json_t **ret_rec,
 		    struct err *e)
 {
 	int r;
 
+	if (json_object_get(req, "snapshot"))
+		return make_from(c, req, ret_rec, e);
 	r = spec_complete(req, e);
 	if (r < 0)
 		return r;
@@ -110,7 +131,7 @@ int request_do(struct creator *c, json_t *req, int sig, json_t **ret_rec,
 	struct key key;
 	int r;
 
-	r = key_begin(&key, c->tree, req, ret_rec, e);
+	r = key_begin(&key, c->tree, req, true, ret_rec, e);
 	if (r != 0)
 		return r < 0 ? r : 0;
 	r = dispatch(c, req, sig, ret_rec, e);

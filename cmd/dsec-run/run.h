@@ -38,26 +38,20 @@ int one_shot_record(struct creator *c, json_t *req, int sig, json_t **ret_rec,
 		    struct err *e);
 
 /*
+ * from_snapshot(c, req, rec, ret_id, ret_exec, e): (from.c)
+ * A request with "snapshot": make the sandbox, put what there is to tell into
+ * ${rec}, and begin its command, if it has one: its name in ret_exec[16], else
+ * "".
+ */
+int from_snapshot(struct creator *c, const json_t *req, json_t *rec,
+		  char *ret_id, char *ret_exec, struct err *e);
+
+/*
  * stream(tree, defaults, jobs, e): (stream.c)
  * Requests from stdin, records to stdout, up to ${jobs} at once, each in a
  * worker process of its own.  Return the exit status.
  */
 int stream(const struct tree *tree, json_t *defaults, unsigned jobs,
 	   struct err *e);
-
-/*
- * Idempotency keys (key.c).  key_begin() takes the key's lock; 1 with the first
- * one's record in *${ret_rec}, 0 when this request is the first (or has no
- * key): then key_end() keeps its record (NULL: it failed, nothing is kept), and
- * key_done() lets go.
- */
-struct key {
-	int lock;	 /* -1: there is no key */
-	json_t *request; /* what the record is for, as it was asked */
-};
-int key_begin(struct key *k, const struct tree *t, const json_t *req,
-	      json_t **ret_rec, struct err *e);
-int key_end(const struct key *k, const json_t *rec, struct err *e);
-void key_done(struct key *k);
 
 #endif

@@ -8,11 +8,12 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "run.h"
+#include "box/key.h"
 #include "wire/record.h"
 
 /* The file of a key is named by its hash and says which key it is. */
-static int open_key(const struct tree *t, const char *key, struct err *e)
+static int open_key(const struct tree *t, const char *key, bool wait,
+		    struct err *e)
 {
 	uint64_t h = 0xcbf29ce484222325;
 	char path[PATH_MAX];
@@ -32,7 +33,7 @@ static int open_key(const struct tree *t, const char *key, struct err *e)
 	if (fd < 0)
 		return err_sys(e, errno, "open '%s'", path);
 	/* Held while the first request is worked on: the second waits. */
-	if (flock(fd, LOCK_EX) < 0) {
+	if (flock(fd, LOCK_EX | (wait ? 0 : LOCK_NB)) < 0) {
 		r = err_sys(e, errno, "lock '%s'", path);
 		fd_close(fd);
 		return r;
@@ -88,7 +89,7 @@ static int read_first(const struct key *k, const json_t *req, json_t **ret_rec,
 }
 
 int key_begin(struct key *k, const struct tree *t, const json_t *req,
-	      json_t **ret_rec, struct err *e)
+	      bool wait, json_t **ret_rec, struct err *e)
 {
 	const char *key = json_str(req, "key");
 	int r;
@@ -99,7 +100,7 @@ int key_begin(struct key *k, const struct tree *t, const json_t *req,
 	k->request = essence(req);
 	if (!k->request)
 		return err_sys(e, ENOMEM, "key");
-	k->lock = open_key(t, key, e);
+	k->lock = open_key(t, key, wait, e);
 	r = k->lock < 0 ? k->lock : read_first(k, req, ret_rec, e);
 	if (r != 0)
 		key_done(k);

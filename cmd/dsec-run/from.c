@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "box/ctl.h"
+#include "box/inherit.h"
+#include "box/snap.h"
+#include "run.h"
+#include "wire/record.h"
+
+#define START_MS 60000
+
+static int put_made(const struct creator *c, const struct create_copied *m,
+		    const struct snap_source *s, const json_t *spec,
+		    uint64_t began_ms, json_t *rec, struct err *e)
+{
+	static const char *const told[] = {"memory", "reset", "not_reset",
+					   "warnings"};
+	auto_json json_t *made = NULL;
+	json_t *v;
+	int r;
+
+	r = json_pack_or(&made, e,
+			 "{s:s, s:s, s:s, s:s, s:i, s:s, s:O*, s:O*, s:s, s:s, "
+			 "s:s, s:s, s:I}",
+			 "sandbox", m->made.id, "parent",
+			 json_str(s->spec, "sandbox"), "snapshot", s->snap.id,
+			 "state", "running", "generation", 1, "profile",
+			 json_str(spec, "profile"), "checkpointable",
+			 json_object_get(spec, "checkpointable"),
+			 "checkpointable_why",
+			 json_object_get(spec, "checkpointable_why"), "cgroup",
+			 cgroup_mode_name(cgroup_mode(c->cgroups)), "pool",
+			 pool_kind_name(c->pool.kind), "layer",
+			 pool_copy_name(m->layer), "memory",
+			 s->memory ? "private" : "none", "launch_ms",
+			 (json_int_t)(clock_ms() - began_ms));
+	if (r < 0)
+		return r;
+	if (*json_str(spec, "name"))
+		json_object_set(made, "name", json_object_get(spec, "name"));
+	for (size_t i = 0; i < array_len(told); i++) {
+		v = json_object_get(m->restored, told[i]);
+		if (v && json_object_set(made, told[i], v) < 0)
+			return err_sys(e, ENOMEM, "record");
+	}
+	return json_object_update(rec, made) < 0 ? err_sys(e, ENOMEM, "record")
+						 : 0;
+}
+
+/* The supervisor goes on where it was: to it this is one more command. */
+static int start_command(const struct tree *t, const char *id,
+			 const json_t *req, char *ret_exec, struct err *e)
+{
+	uint64_t until = clock_ms() + START_MS;
+	auto_json json_t *ask = NULL;
+	struct ctl *ctl = NULL;
+	bool begun = false;
+	int r;
+
+	r = json_pack_or(&ask, e, "{s:i, s:s, s:O, s:b, s:b}", "id", 1, "op",
+			 "exec", "command", json_object_get(req, "command"),
+			 "tty", json_flag(req, "tty"), "detach", 1);
+	if (r == 0)
+		r = ctl_open(t, id, 0, &ctl, e);
+	if (r == 0)
+		r = ctl_send(ctl, ask, NULL, 0, e);
+	while (r == 0 && !begun) {
+		auto_ctl_record struct ctl_record rec = {0};
+
+		r = ctl_wait(ctl, until, &rec, e);
+		if (r == 0 && rec.final)
+			r = record_to_err(rec.rec, e);
+		if (r < 0 || !*json_str(rec.rec, "exec"))
+			continue;
+		snprintf(ret_exec, 16, "%s", json_str(rec.rec, "exec"));
+		begun = true;
+	}
+	ctl_free(ctl);
+	return r;
+}
+
+/* Of one that starts anew the command is its first. */
+static int put_command(json_t *spec, const json_t *req, struct err *e)
+{
+	json_t *command = json_object_get(req, "command");
+
+	if (!command)
+		return 0;
+	if (json_object_set(spec, "command", command) < 0 ||
+	    json_object_set_new(spec, "tty",
+				json_boolean(json_flag(req, "tty"))) < 0)
+		return err_sys(e, ENOMEM, "spec");
+	return 0;
+}
+
+static int make(struct creator *c, const json_t *req, struct snap_source *s,
+		json_t *rec, char *ret_id, char *ret_exec, struct err *e)
+{
+	const struct create_from from = {
+		.snap = &s->snap,
+		.source = s->spec,
+		.memory = s->memory,
+		.stop = -1,
+	};
+	bool command = json_object_get(req, "command");
+	auto_json json_t *spec = NULL;
+	struct create_copied made;
+	uint64_t began = clock_ms();
+	int r;
+
+	r = inherit_spec(s->spec, req, &spec, e);
+	if (r == 0 && !s->memory)
+		r = put_command(spec, req, e);
+	if (r == 0)
+		r = create_from(c, spec, &from, &made, e);
+	if (r < 0)
+		return r;
+	snprintf(ret_id, BOX_ID_LEN + 1, "%s", made.made.id);
+	snprintf(ret_exec, 16, "%s", command && !s->memory ? "e0" : "");
+	r = put_made(c, &made, s, spec, began, rec, e);
+	json_decref(made.restored);
+	if (r == 0 && command && s->memory)
+		r = start_command(c->tree, ret_id, req, ret_exec, e);
+	if (r == 0 && *ret_exec)
+		json_object_set_new(rec, "exec", json_string(ret_exec));
+	return r;
+}
+
+int from_snapshot(struct creator *c, const json_t *req, json_t *rec,
+		  char *ret_id, char *ret_exec, struct err *e)
+{
+	const char *project = json_str(req, "project");
+	struct snap_source s;
+	int r;
+
+	r = inherit_check(req, e);
+	if (r == 0)
+		r = snap_source_open(c->tree, *project ? project : "root",
+				     json_str(req, "snapshot"), false, &s, e);
+	if (r < 0)
+		return r;
+	r = make(c, req, &s, rec, ret_id, ret_exec, e);
+	snap_source_done(&s);
+	return r;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef BOX_KEY_H
+#define BOX_KEY_H
+
+#include <stdbool.h>
+
+#include "box/tree.h"
+#include "wire/json.h"
+
+/*
+ * Idempotency keys of requests that make sandboxes: $DSEC_RUN/key/<hash>.
+ *
+ * key_begin(k, t, req, wait, ret_rec, e):
+ * Take the key's lock.  1 with the first one's record in *${ret_rec}, marked as
+ * repeated and with the id of ${req}; 0 when this request is the first (or has
+ * no key).  -EAGAIN, unless it may ${wait}: the first is worked on just now.
+ * "key_conflict".
+ *
+ * key_end(k, rec, e): keep the record (NULL: it failed, nothing is kept).
+ * key_done(k): let go.
+ */
+struct key {
+	int lock;	 /* -1: there is no key */
+	json_t *request; /* what the record is for, as it was asked */
+};
+
+#define KEY_INIT ((struct key){.lock = -1})
+
+int key_begin(struct key *k, const struct tree *t, const json_t *req,
+	      bool wait, json_t **ret_rec, struct err *e);
+int key_end(const struct key *k, const json_t *rec, struct err *e);
+void key_done(struct key *k);
+
+#endif
