@@ -3,12 +3,19 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "box/engine.h"
+#include "base/clock.h"
+#include "box/engine_priv.h"
 #include "wire/json.h"
+
+/* $DSEC_RUN/engine.json */
+#define RECORD	  "engine.json"
+#define FAILED_MS 60000 /* how long a failed try is believed */
 
 #define INSTALLED "/usr/lib/dsec/engine/usr/sbin/criu"
 
@@ -75,15 +82,129 @@ int engine_run_dir(const struct tree *t, char *buf, struct err *e)
 	return 0;
 }
 
-int engine_probe(const struct tree *t, struct engine *ret, struct err *e)
+/* What a try holds for: this file, as this kernel since its boot sees it. */
+static int identity(const struct engine *en, json_t **ret, struct err *e)
 {
+	auto_free char *boot = NULL;
+	struct utsname u;
+	struct stat st;
+	size_t len;
+	int r;
+
+	if (stat(en->path, &st) < 0)
+		return err_sys(e, errno, "%s", en->path);
+	r = fd_read_file(AT_FDCWD, "/proc/sys/kernel/random/boot_id", 64, &boot,
+			 &len, e);
+	if (r < 0)
+		return r;
+	boot[strcspn(boot, "\n")] = '\0';
+	if (uname(&u) < 0)
+		return err_sys(e, errno, "ask which kernel this is");
+	return json_pack_or(ret, e, "{s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:s}",
+			    "path", en->path, "device", (json_int_t)st.st_dev,
+			    "inode", (json_int_t)st.st_ino, "size",
+			    (json_int_t)st.st_size, "changed_ns",
+			    (json_int_t)(st.st_ctim.tv_sec * 1000000000LL +
+					 st.st_ctim.tv_nsec),
+			    "kernel", u.release, "boot", boot, "shim",
+			    en->shim);
+}
+
+/*
+ * 1: the record in ${dir} is of ${id} and says the engine works, 0: there is
+ * none to believe; or the failure it tells of.
+ */
+static int recall(int dir, const json_t *id, struct engine *en, struct err *e)
+{
+	auto_json json_t *rec = NULL;
+	int64_t age;
+
+	if (json_read_file(dir, RECORD, &rec, NULL) < 0 ||
+	    !json_equal(json_object_get(rec, "engine"), id))
+		return 0;
+	if (json_flag(rec, "ok")) {
+		const char *version = json_str(rec, "version");
+
+		if (!version[0] || strlen(version) >= sizeof(en->version))
+			return 0;
+		strcpy(en->version, version);
+		return 1;
+	}
+	age = (int64_t)clock_wall_ms() - json_int(rec, "tried_ms", 0);
+	if (age < 0 || age > FAILED_MS)
+		return 0;
+	return err_set(e, -ENOTSUP, "unsupported", "%s",
+		       json_str(rec, "reason"));
+}
+
+static int remember(int dir, const json_t *id, const struct engine *en,
+		    const struct err *failed, struct err *e)
+{
+	auto_json json_t *rec = NULL;
+	int r;
+
+	r = json_pack_or(&rec, e, "{s:O, s:b, s:s, s:s, s:I}", "engine", id,
+			 "ok", failed == NULL, "version", en->version, "reason",
+			 failed ? failed->msg : "", "tried_ms",
+			 (json_int_t)clock_wall_ms());
+	return r < 0 ? r : json_write_file(dir, RECORD, rec, 0, e);
+}
+
+/* Ask and try, and keep what came out. */
+static int find_out(const struct tree *t, int dir, const json_t *id,
+		    struct engine *en, struct err *e)
+{
+	struct err why = {0};
+	int r;
+
+	r = engine_ask_version(en, &why);
+	if (r == 0)
+		r = engine_try(t, en, &why);
+	if (r == 0)
+		return remember(dir, id, en, NULL, e);
+	err_set(&why, r, "unsupported",
+		"the checkpoint engine %s does not work here: %s", en->path,
+		why.msg);
+	/* Nobody is told of a record that could not be written: the next one
+	 * tries again. */
+	remember(dir, id, en, &why, NULL);
+	if (e)
+		*e = why;
+	return r;
+}
+
+static int get(const struct tree *t, bool anew, struct engine *ret,
+	       struct err *e)
+{
+	auto_close int dir = -1;
+	auto_close int lock = -1;
+	auto_json json_t *id = NULL;
+	char run_dir[PATH_MAX];
 	struct engine en;
 	int r;
 
 	r = engine_find(t, &en, e);
 	if (r < 0)
 		return r;
-	r = engine_ask_version(&en, e);
+	r = identity(&en, &id, e);
+	if (r < 0)
+		return r;
+	r = engine_run_dir(t, run_dir, e);
+	if (r < 0)
+		return r;
+	dir = open(t->run, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dir < 0)
+		return err_sys(e, errno, "open %s", t->run);
+	r = anew ? 0 : recall(dir, id, &en, e);
+	if (r == 0) {
+		/* One tries, the others wait for what it finds. */
+		lock = open(run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		if (lock < 0 || flock(lock, LOCK_EX) < 0)
+			return err_sys(e, errno, "lock %s", run_dir);
+		r = anew ? 0 : recall(dir, id, &en, e);
+	}
+	if (r == 0)
+		r = find_out(t, dir, id, &en, e);
 	if (r < 0)
 		return r;
 	*ret = en;
@@ -92,5 +213,10 @@ int engine_probe(const struct tree *t, struct engine *ret, struct err *e)
 
 int engine_get(const struct tree *t, struct engine *ret, struct err *e)
 {
-	return engine_probe(t, ret, e);
+	return get(t, false, ret, e);
+}
+
+int engine_probe(const struct tree *t, struct engine *ret, struct err *e)
+{
+	return get(t, true, ret, e);
 }

@@ -82,29 +82,44 @@ static int set_fds(const struct engine_run *run)
 	return 0;
 }
 
-static int set_run_dir(const char *dir)
+static bool in_tmp(const char *path)
+{
+	return !strncmp(path, "/tmp/", 5);
+}
+
+static int set_mounts(const struct engine *en, const struct engine_run *run)
 {
 	struct statfs s;
+	bool run_dir, tmp;
 
-	if (!dir || (!statfs("/run", &s) && s.f_type == TMPFS_MAGIC))
+	run_dir = run->run_dir && !statfs(run->run_dir, &s) &&
+		  s.f_type == TMPFS_MAGIC && !statfs("/run", &s) &&
+		  s.f_type != TMPFS_MAGIC;
+	tmp = run->own_tmp && !in_tmp(en->path) && !in_tmp(en->loader) &&
+	      !in_tmp(en->shim);
+	if (!run_dir && !tmp)
 		return 0;
 	if (unshare(CLONE_NEWNS) < 0 ||
-	    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
-	    mount(dir, "/run", NULL, MS_BIND, NULL) < 0)
+	    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+		return -errno;
+	if (run_dir && mount(run->run_dir, "/run", NULL, MS_BIND, NULL) < 0)
+		return -errno;
+	if (tmp && mount("dsec-engine", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV,
+			 "mode=1777,size=64m") < 0)
 		return -errno;
 	return 0;
 }
 
-static void child(const struct engine_run *run, const char *const *argv,
-		  const char *const *env, pid_t parent)
+static void child(const struct engine *en, const struct engine_run *run,
+		  const char *const *argv, const char *const *env, pid_t parent)
 {
 	setpgid(0, 0);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		_exit(CHILD_EXEC); /* it died before we asked to follow */
 	default_signals();
-	umask(077);
-	if (set_run_dir(run->run_dir) < 0)
+	umask(022); /* see the header: images */
+	if (set_mounts(en, run) < 0)
 		_exit(CHILD_MOUNT);
 	if (set_fds(run) < 0)
 		_exit(CHILD_FDS);
@@ -156,7 +171,7 @@ int engine_exec(const struct engine *en, const struct engine_run *run,
 	if (!argv)
 		return err_sys(e, ENOMEM, "start the checkpoint engine");
 	make_env(en, run, env, preload, sizeof(preload));
-	child(run, argv, env, parent);
+	child(en, run, argv, env, parent);
 	return -ECHILD; /* child() does not return */
 }
 
@@ -173,7 +188,7 @@ int engine_spawn(const struct engine *en, const struct engine_run *run,
 	make_env(en, run, env, preload, sizeof(preload));
 	ret->pid = fork();
 	if (ret->pid == 0)
-		child(run, argv, env, parent);
+		child(en, run, argv, env, parent);
 	if (ret->pid < 0)
 		return err_sys(e, errno, "fork for the checkpoint engine");
 	setpgid(ret->pid, ret->pid); /* both do: whoever comes first */
@@ -247,7 +262,7 @@ static const char *why(int status)
 	case CHILD_FDS:
 		return "its descriptors could not be set";
 	case CHILD_MOUNT:
-		return "its /run could not be mounted";
+		return "its /run or /tmp could not be mounted";
 	case CHILD_EXEC:
 		return "it could not be executed";
 	default:

@@ -17,6 +17,12 @@
  * It may hang, fork helpers and print what hostile processes are called: it
  * runs in a process group of its own under a time limit, dies with us, gets a
  * clean environment and only the descriptors it is given.
+ *
+ * Images are written with mode 0644, into a directory that has to be 0755 and
+ * is kept from others by the one above it (0700): a process that is restored
+ * opens them when it is in its user namespace already, partly before and partly
+ * after it has become root there, so nothing stricter can be read by it.  The
+ * directory itself is opened by the engine first, as root.
  */
 
 #define ENGINE_VERSION_MAX 32
@@ -61,6 +67,11 @@ struct engine_run {
 	 * what it learnt of the kernel there, which saves 0.2 s a call.  Needed
 	 * only where /run is no tmpfs; engine_spawn() looks. */
 	const char *run_dir;
+	/* It sees an empty /tmp of its own, so that nothing of it stays there
+	 * when it is killed.  No path in ${args} may lead there then: give
+	 * directories as /proc/self/fd/N.  Not done where the engine itself
+	 * lies there. */
+	bool own_tmp;
 };
 
 /*
