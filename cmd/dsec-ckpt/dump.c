@@ -1,13 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/log.h"
 #include "base/opt.h"
-#include "box/tree.h"
+#include "box/ckpt.h"
+#include "box/profile.h"
 #include "ckpt_cmd.h"
+#include "dump.h"
 #include "wire/exit.h"
+#include "wire/jsonl.h"
+#include "wire/record.h"
+
+#define LOOKS 3 /* at a sandbox that runs */
 
 #define USAGE                                                                  \
 	"usage: dsec-ckpt dump --init PID --to DIR --state FD [OPTION...] "    \
@@ -21,6 +29,7 @@ enum {
 	OPT_FS_ONLY,
 	OPT_DURABLE,
 	OPT_FROZEN,
+	OPT_TIMEOUT,
 	OPT_HELP,
 };
 
@@ -35,16 +44,12 @@ static const struct opt options[] = {
 	[OPT_DURABLE] = {"durable", NULL, 0, NULL, "sync all of it"},
 	[OPT_FROZEN] = {"frozen", NULL, 0, NULL,
 			"it is frozen and the state is written: do not ask"},
+	[OPT_TIMEOUT] = {"timeout", NULL, 0, "MS",
+			 "most that the engine may take (by its size)"},
 	[OPT_HELP] = {"help", NULL, 'h', NULL, "show this"},
 };
 
-struct args {
-	const char *id, *to, *layer;
-	int init, state;
-	bool fs_only, durable, frozen;
-};
-
-static int take(struct args *a, int row, const char *arg, struct err *e)
+static int take(struct dump *a, int row, const char *arg, struct err *e)
 {
 	switch (row) {
 	case OPT_INIT:
@@ -63,13 +68,15 @@ static int take(struct args *a, int row, const char *arg, struct err *e)
 	case OPT_DURABLE:
 		a->durable = true;
 		return 0;
+	case OPT_TIMEOUT:
+		return cmd_number(arg, &a->timeout_ms, e);
 	default:
 		a->frozen = true;
 		return 0;
 	}
 }
 
-static int check(const struct args *a, struct err *e)
+static int check(const struct dump *a, struct err *e)
 {
 	if (!a->id || !tree_is_id(a->id) || !a->to || a->to[0] != '/' ||
 	    (a->layer && !tree_is_id(a->layer)) ||
@@ -80,7 +87,7 @@ static int check(const struct args *a, struct err *e)
 }
 
 /* 1: help was asked for. */
-static int parse(int argc, char **argv, struct args *a, struct err *e)
+static int parse(int argc, char **argv, struct dump *a, struct err *e)
 {
 	struct opt_parser p = {OPT_TABLE(options), argc, argv, 1, NULL, false};
 	const char *arg;
@@ -103,25 +110,276 @@ static int parse(int argc, char **argv, struct args *a, struct err *e)
 	return check(a, e);
 }
 
-int hook_dump(const char *action)
+/* Some shapes never can be, whatever runs in them. */
+static int check_shape(const struct dump *d, struct err *e)
 {
-	(void)action;
-	return EXIT_OK;
+	const char *name = json_str(d->spec, "profile");
+	struct profile p;
+	int r;
+
+	if (!strcmp(json_str(d->spec, "image"), "host"))
+		return err_set(e, -EBUSY, "not_checkpointable",
+			       "a sandbox of image 'host' cannot be "
+			       "checkpointed: it runs on the node's own files");
+	r = profile_load(*name ? name : "default", &p, e);
+	if (r < 0)
+		return r;
+	if (!p.checkpointable)
+		r = err_set(e, -EBUSY, "not_checkpointable",
+			    "a sandbox of profile '%s' cannot be checkpointed",
+			    p.name);
+	profile_done(&p);
+	return r;
+}
+
+static int prepare(struct dump *d, struct err *e)
+{
+	char path[PATH_MAX];
+	int r;
+
+	r = tree_init(&d->tree, e);
+	if (r == 0)
+		r = tree_path(path, e, "%s/sb/%s/spec.json", d->tree.lib,
+			      d->id);
+	if (r == 0)
+		r = json_read_file(AT_FDCWD, path, &d->spec, e);
+	if (r == 0 && !d->fs_only)
+		r = check_shape(d, e);
+	if (r == 0)
+		r = cgroup_open(d->tree.cgroup, &d->cgroups, e);
+	if (r == 0 && !d->fs_only)
+		r = engine_get(&d->tree, &d->engine, e);
+	if (r == 0)
+		r = ckpt_begin(d->to, &d->dir, e);
+	return r;
+}
+
+/* What the supervisor has of the sandbox's; it is written before the look. */
+static int read_fds(const struct dump *d, json_t **ret, struct err *e)
+{
+	auto_free char *text = NULL;
+	struct stat st;
+	json_error_t je;
+	ssize_t n;
+
+	if (fstat(d->state, &st) < 0)
+		return err_sys(e, errno, "state (descriptor %d)", d->state);
+	text = malloc((size_t)st.st_size + 1);
+	if (!text)
+		return err_sys(e, ENOMEM, "state");
+	n = pread(d->state, text, (size_t)st.st_size, 0);
+	*ret = n < 0 ? NULL : json_loadb(text, (size_t)n, 0, &je);
+	return *ret ? 0
+		    : err_set(e, -EBADMSG, "internal",
+			      "what the supervisor wrote is no state");
+}
+
+/* Before it is frozen there is no state yet: then nothing is the supervisor's,
+ * which changes what is found external but for the mounts. */
+static int look(struct dump *d, bool with_state, struct err *e)
+{
+	auto_json json_t *state = NULL;
+	struct inside_ask ask = {
+		.cgroups = d->cgroups,
+		.id = d->id,
+		.init = d->init,
+		.spec = d->spec,
+	};
+	int r = 0;
+
+	if (with_state)
+		r = read_fds(d, &state, e);
+	if (r < 0)
+		return r;
+	ask.fds = json_object_get(state, "fds");
+	ask.running = !with_state;
+	if (d->looked)
+		inside_done(&d->inside);
+	d->looked = false;
+	r = inside_survey(&ask, &d->inside, e);
+	d->looked = r == 0;
+	return r;
+}
+
+static int say(const char *event, struct err *e)
+{
+	auto_json json_t *rec = json_pack("{s:s}", "event", event);
+
+	return rec ? record_write(STDOUT_FILENO, rec, e)
+		   : err_sys(e, ENOMEM, "record");
+}
+
+static int wait_for_go(struct err *e)
+{
+	struct jsonl in = {.fd = STDIN_FILENO};
+	auto_json json_t *word = NULL;
+	char *text;
+	size_t len;
+	int r;
+
+	r = jsonl_next(&in, &text, &len, e);
+	if (r == 1)
+		r = json_parse(text, len, &word, e) < 0 ||
+		    !json_flag(word, "go");
+	else if (r == 0)
+		r = 1;
+	jsonl_done(&in);
+	return r == 1 ? err_set(e, -ECANCELED, "cancelled",
+				"the dump was taken back")
+		      : r;
+}
+
+/*
+ * While the sandbox runs: what forbids a dump is found before it is stopped,
+ * most of it.  What changes under the look is not an answer.
+ */
+static int early_look(struct dump *d, struct err *e)
+{
+	int r = 0;
+
+	for (int i = 0; i < LOOKS; i++) {
+		r = look(d, false, e);
+		if (r == 0 || r == -EBUSY)
+			break;
+	}
+	return r == -ENOENT || r == -ESRCH ? 0 : r;
+}
+
+static bool same_externals(const json_t *a, const json_t *b)
+{
+	static const char *const keys[] = {"mounts", "ttys"};
+
+	for (size_t i = 0; i < array_len(keys); i++)
+		if (!json_equal(json_object_get(a, keys[i]),
+				json_object_get(b, keys[i])))
+			return false;
+	return true;
+}
+
+/* The engine waits; stop the sandbox, look, and let the engine go.  What has to
+ * be told to the engine at its start may be another now: start again. */
+static int freeze_and_go(struct dump *d, struct err *e)
+{
+	auto_json json_t *was = json_incref(d->inside.externals);
+	int r;
+
+	if (d->looked)
+		r = dump_start(d, e);
+	else
+		r = 0;
+	if (r == 0 && d->looked)
+		r = dump_ready(d, e);
+	if (r == 0)
+		r = say("ready", e);
+	if (r == 0)
+		r = wait_for_go(e);
+	if (r == 0)
+		r = look(d, true, e);
+	if (r < 0)
+		return r;
+	if (was && same_externals(was, d->inside.externals))
+		return dump_go(d, e);
+	engine_kill(&d->proc);
+	d->frozen = true;
+	return dump_start(d, e);
+}
+
+static int dump_processes(struct dump *d, struct err *e)
+{
+	struct err own = {0};
+	int r, f;
+
+	if (d->frozen) {
+		r = look(d, true, e);
+		if (r == 0)
+			r = dump_start(d, e);
+	} else {
+		r = early_look(d, e);
+		if (r == 0)
+			r = freeze_and_go(d, e);
+	}
+	if (r < 0)
+		return r;
+	/* While the engine works. */
+	f = dump_files(d, &own);
+	if (f < 0) {
+		engine_kill(&d->proc);
+		*e = own;
+		return dump_undo(d, f, e);
+	}
+	return dump_wait(d, e);
+}
+
+/* Of a layer alone: it is consistent as it is, when the sandbox stands still;
+ * where the pool can do it at once, it need not. */
+static int dump_fs_only(struct dump *d, struct err *e)
+{
+	int r = 0;
+
+	if (!d->frozen) {
+		r = say("ready", e);
+		if (r == 0)
+			r = wait_for_go(e);
+	}
+	return r < 0 ? r : dump_files(d, e);
+}
+
+static int run(struct dump *d, json_t **ret_rec, struct err *e)
+{
+	int r;
+
+	r = prepare(d, e);
+	if (r < 0)
+		return r;
+	if (d->layer && !d->frozen)
+		dump_flush(d);
+	r = d->fs_only ? dump_fs_only(d, e) : dump_processes(d, e);
+	if (r == 0)
+		r = dump_layer(d, e);
+	if (r == 0)
+		r = say("captured", e);
+	if (r == 0)
+		r = dump_manifest(d, ret_rec, e);
+	if (r == 0)
+		r = ckpt_commit(d->to, d->durable, e);
+	if (r < 0)
+		dump_layer_undo(d);
+	return r;
+}
+
+static void done(struct dump *d)
+{
+	engine_kill(&d->proc);
+	if (d->looked)
+		inside_done(&d->inside);
+	cgroup_close(d->cgroups);
+	json_decref(d->spec);
 }
 
 int cmd_dump(int argc, char **argv)
 {
-	struct args a = {.state = -1};
+	struct dump d = {
+		.state = -1,
+		.dir = -1,
+		.hook_r = -1,
+		.hook_w = -1,
+	};
+	auto_json json_t *rec = NULL;
 	struct err e = {0};
 	int r;
 
-	r = parse(argc, argv, &a, &e);
+	r = parse(argc, argv, &d, &e);
 	if (r == 1) {
 		opt_help(STDOUT_FILENO, USAGE, OPT_TABLE(options));
 		return EXIT_OK;
 	}
-	if (r == 0)
-		r = err_set(&e, -ENOTSUP, "unsupported",
-			    "dump is not there yet");
-	return cmd_fail(&e);
+	if (r < 0)
+		return cmd_fail(&e);
+	r = run(&d, &rec, &e);
+	done(&d);
+	if (r < 0)
+		ckpt_discard(d.to);
+	else
+		r = record_write(STDOUT_FILENO, rec, &e);
+	return r < 0 ? cmd_fail(&e) : EXIT_OK;
 }

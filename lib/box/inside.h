@@ -30,7 +30,7 @@ struct inside_ask {
 	pid_t init;	    /* its pid 1, on the node */
 	const json_t *spec; /* complete */
 	const json_t *fds;  /* the supervisor's table "fds", or NULL */
-	const char *dev;    /* where the template of /dev is mounted, or NULL */
+	bool running;	    /* not frozen: a first look, without ${fds} */
 };
 
 struct inside {

@@ -319,12 +319,12 @@ int inside_streams(struct survey *s, struct err *e)
 
 	json_object_foreach(s->slaves, index, of) {
 		master = json_object_get(s->masters, index);
-		if (!master)
+		if (!master && !s->ask->running)
 			return err_set(e, -EBUSY, "not_checkpointable",
 				       "terminal /dev/pts/%s is open inside "
 				       "and its other end is gone",
 				       index);
-		if (!json_is_string(master))
+		if (master && !json_is_string(master))
 			continue;
 		if (json_array_append_new(list,
 					  json_pack("{s:O, s:i}", "of", of,

@@ -129,7 +129,7 @@ static bool our_own(const struct mount_line *m, const char *dev)
 	return *dev && !strcmp(m->dev, dev) && below(m->point, "/proc");
 }
 
-static int take(struct survey *s, const struct mount_line *m, char *dev,
+static int take(struct survey *s, const struct mount_line *m, const char *dev,
 		struct err *e)
 {
 	char plain[128];
@@ -138,10 +138,8 @@ static int take(struct survey *s, const struct mount_line *m, char *dev,
 	r = add_id(s, m->id, e);
 	if (r < 0)
 		return r;
-	if (!strcmp(m->point, "/dev") && !*dev) {
-		memcpy(dev, m->dev, sizeof(m->dev));
+	if (!strcmp(m->point, "/dev") && !strcmp(m->dev, dev))
 		return external(s, CKPT_KEY_DEV, "/dev", NULL, e);
-	}
 	if (our_own(m, dev))
 		return 0;
 	r = asked_for(s, m->point, e);
@@ -159,18 +157,36 @@ static int by_id(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
+/* What /proc is masked with comes before /dev in the list. */
+static void find_dev(const char *text, char *dev, size_t size)
+{
+	struct mount_line m;
+
+	dev[0] = '\0';
+	for (; text; text = strchr(text, '\n')) {
+		text += *text == '\n';
+		if (parse(text, &m) && !strcmp(m.point, "/dev")) {
+			snprintf(dev, size, "%s", m.dev);
+			return;
+		}
+	}
+}
+
 int inside_mounts(struct survey *s, struct err *e)
 {
 	auto_free char *text = NULL;
-	char dev[32] = "", *save = NULL;
+	char dev[32], *save = NULL;
 	struct mount_line m;
 	int r;
 
 	if (json_object_set_new(s->in->externals, "mounts", json_array()) < 0)
 		return err_sys(e, ENOMEM, "survey");
 	r = fd_read_file(s->at_dir, "mountinfo", 4 << 20, &text, NULL, e);
-	for (char *line = r < 0 ? NULL : strtok_r(text, "\n", &save);
-	     r == 0 && line; line = strtok_r(NULL, "\n", &save)) {
+	if (r < 0)
+		return r;
+	find_dev(text, dev, sizeof(dev));
+	for (char *line = strtok_r(text, "\n", &save); r == 0 && line;
+	     line = strtok_r(NULL, "\n", &save)) {
 		if (!parse(line, &m))
 			return err_set(e, -EBADMSG, "internal",
 				       "a line of mountinfo");

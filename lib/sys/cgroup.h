@@ -156,6 +156,13 @@ int cgroup_is_frozen(const struct cgroup_root *root, const char *id,
 		     const char *leaf, struct err *e);
 
 /*
+ * cgroup_freezer_dir(root, id, path, e): the directory that freezes all of the
+ * sandbox, by its whole name, into path[PATH_MAX]: for a program of others.
+ */
+int cgroup_freezer_dir(const struct cgroup_root *root, const char *id,
+		       char *path, struct err *e);
+
+/*
  * cgroup_leaf_freeze(root, id, leaf, on, timeout_ms, e):
  * A leaf by itself; it stays so whatever cgroup_freeze() does to the sandbox,
  * so what is frozen here must be thawed here.  timeout_ms 0: do not wait.

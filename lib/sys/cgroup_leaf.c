@@ -122,3 +122,19 @@ int cgroup_pids(const struct cgroup_root *root, const char *id,
 	*ret_n = pids.n;
 	return 0;
 }
+
+int cgroup_freezer_dir(const struct cgroup_root *root, const char *id,
+		       char *path, struct err *e)
+{
+	char link[32];
+	ssize_t n;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", root->tree[0]);
+	n = readlink(link, path, PATH_MAX - 1);
+	if (n < 0)
+		return err_sys(e, errno, "name of the cgroup of '%s'", id);
+	if ((size_t)n + 1 + strlen(id) >= PATH_MAX)
+		return err_sys(e, ENAMETOOLONG, "cgroup of '%s'", id);
+	snprintf(path + n, PATH_MAX - (size_t)n, "/%s", id);
+	return 0;
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DSEC_CKPT_DUMP_H
+#define DSEC_CKPT_DUMP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "box/engine.h"
+#include "box/inside.h"
+#include "box/tree.h"
+#include "sys/cgroup.h"
+#include "sys/pool.h"
+#include "wire/json.h"
+
+/*
+ * One dump.  The engine takes its time to start, so it is started while the
+ * sandbox runs; it runs us as its hook when it is about to begin, and that
+ * waits on a pipe until the sandbox is frozen and was looked at.
+ */
+struct dump {
+	/* As asked. */
+	const char *id, *to, *layer;
+	int init, state, timeout_ms;
+	bool fs_only, durable, frozen;
+
+	struct tree tree;
+	struct cgroup_root *cgroups;
+	json_t *spec;
+	struct inside inside;
+	bool looked; /* inside is filled */
+	int dir;     /* what is to become ${to} */
+
+	struct engine engine;
+	struct engine_proc proc;
+	int hook_r, hook_w; /* what it says; what it waits for */
+	uint64_t engine_at; /* clock_ms() when it was let go */
+
+	/* Found out. */
+	uint64_t frozen_us, engine_ms;
+	enum pool_copy how;
+	bool copied; /* the layer */
+};
+
+/* Environment of the hook: names of two pipes, to say that it is there, and to
+ * wait for the word. */
+#define DUMP_HOOK_ENV "DSEC_CKPT_HOOK"
+
+/* dump_engine.c */
+
+/*
+ * dump_start(d, e): start the engine for what the last look found; it waits in
+ * its hook, unless the sandbox was frozen from the start.
+ * dump_ready(d, e): wait until it does.
+ * dump_go(d, e): let it go on.
+ * dump_wait(d, e): to its end.  "engine", with its last words, and with what
+ * became of the sandbox's processes if that is more than nothing.
+ */
+int dump_start(struct dump *d, struct err *e);
+int dump_ready(struct dump *d, struct err *e);
+int dump_go(struct dump *d, struct err *e);
+int dump_wait(struct dump *d, struct err *e);
+
+/* dump_undo(d, r, e): the engine was ended before its end, because of ${r} and
+ * ${e}: freeze what it may have thawed, and see who is left. */
+int dump_undo(struct dump *d, int r, struct err *e);
+
+/* dump_files.c */
+
+/* dump_files(d, e): state, steps, program of pid 1, what stands in pipes. */
+int dump_files(struct dump *d, struct err *e);
+
+/* dump_layer(d, e): copy the layer; dump_flush(d): what can be done before. */
+int dump_layer(struct dump *d, struct err *e);
+void dump_flush(const struct dump *d);
+void dump_layer_undo(const struct dump *d);
+
+/* dump_manifest(d, ret_rec, e): the last file; what to say of all. */
+int dump_manifest(struct dump *d, json_t **ret_rec, struct err *e);
+
+#endif

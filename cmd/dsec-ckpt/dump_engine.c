@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "box/ckpt.h"
+#include "ckpt_cmd.h"
+#include "dump.h"
+#include "wire/exit.h"
+
+#define START_MS   20000 /* of the engine, to its hook */
+#define FREEZE_MS  10000
+#define BASE_MS	   20000 /* of a dump, whatever its size */
+#define PER_MB_MS  100	 /* a disk of 10 MB/s */
+#define ARGS_MAX   128
+#define KEY_MAX	   (PATH_MAX + 32)
+#define SPACE_LEFT (1 << 20)
+
+/* The arguments: words of ours, and some that are made up. */
+struct words {
+	const char *word[ARGS_MAX];
+	char made[ARGS_MAX / 2][KEY_MAX];
+	size_t n, nmade;
+};
+
+static void add(struct words *w, const char *word)
+{
+	if (w->n < ARGS_MAX - 1)
+		w->word[w->n++] = word;
+}
+
+__attribute__((format(printf, 3, 4))) static void
+add_made(struct words *w, const char *option, const char *fmt, ...)
+{
+	char *made;
+	va_list ap;
+
+	if (w->nmade == array_len(w->made) || w->n + 2 > ARGS_MAX - 1)
+		return;
+	made = w->made[w->nmade++];
+	va_start(ap, fmt);
+	vsnprintf(made, KEY_MAX, fmt, ap);
+	va_end(ap);
+	add(w, option);
+	add(w, made);
+}
+
+static void add_externals(struct words *w, const struct inside *in)
+{
+	const json_t *mounts = json_object_get(in->externals, "mounts");
+	const json_t *ttys = json_object_get(in->externals, "ttys");
+	json_t *v;
+	size_t i;
+
+	json_array_foreach(mounts, i, v)
+		add_made(w, "--external", "mnt[%s]:%s", json_str(v, "inside"),
+			 json_str(v, "key"));
+	json_array_foreach(ttys, i, v)
+		add_made(w, "--external", "%s", json_str(v, "of"));
+}
+
+static const char *const fixed[] = {
+	"-v2",
+	"--leave-running",
+	"--manage-cgroups=ignore",
+	"--empty-ns",
+	"net",
+	"--network-lock",
+	"skip",
+	"--tcp-established",
+	"--skip-in-flight",
+	"--file-locks",
+	"--ghost-limit",
+	"1G",
+};
+
+static int make_args(const struct dump *d, struct words *w, struct err *e)
+{
+	char freezer[PATH_MAX], self[PATH_MAX];
+	ssize_t n;
+	int r;
+
+	r = cgroup_freezer_dir(d->cgroups, d->id, freezer, e);
+	if (r < 0)
+		return r;
+	add(w, "dump");
+	add_made(w, "-t", "%d", d->init);
+	add_made(w, "-D", "%s" CKPT_NEW "/" CKPT_IMAGES, d->to);
+	add_made(w, "-W", "%s" CKPT_NEW, d->to);
+	add_made(w, "-o", "%s", CKPT_LOG);
+	add_made(w, "--freeze-cgroup", "%s", freezer);
+	for (size_t i = 0; i < array_len(fixed); i++)
+		add(w, fixed[i]);
+	add_externals(w, &d->inside);
+	if (json_array_size(d->inside.watched) > 0) {
+		add(w, "--force-irmap");
+		add_made(w, "--irmap-scan-path", "%s", "/");
+	}
+	if (d->frozen)
+		return 0;
+	n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	if (n < 0)
+		return err_sys(e, errno, "our own name");
+	self[n] = '\0';
+	add_made(w, "--action-script", "%s", self);
+	return 0;
+}
+
+/* The engine closes what it inherits, so the hook opens ours: by our number. */
+static int make_hook(struct dump *d, char *env, size_t size, struct err *e)
+{
+	int said[2], word[2];
+
+	if (pipe2(said, O_CLOEXEC) < 0)
+		return err_sys(e, errno, "pipe");
+	d->hook_r = said[0];
+	if (pipe2(word, O_CLOEXEC) < 0)
+		return err_sys(e, errno, "pipe");
+	d->hook_w = word[1];
+	snprintf(env, size, DUMP_HOOK_ENV "=/proc/%d/fd/%d:/proc/%d/fd/%d",
+		 (int)getpid(), said[1], (int)getpid(), word[0]);
+	return 0;
+}
+
+static int spawn(struct dump *d, const struct words *w, struct err *e)
+{
+	char run_dir[PATH_MAX], hook[128];
+	const char *const env[] = {hook, NULL};
+	struct engine_run run = {
+		.args = w->word,
+		.out = -1,
+		.run_dir = run_dir,
+	};
+	int r;
+
+	r = engine_run_dir(&d->tree, run_dir, e);
+	if (r == 0 && !d->frozen) {
+		r = make_hook(d, hook, sizeof(hook), e);
+		run.env = env;
+	}
+	return r < 0 ? r : engine_spawn(&d->engine, &run, &d->proc, e);
+}
+
+int dump_start(struct dump *d, struct err *e)
+{
+	auto_free struct words *w = calloc(1, sizeof(*w));
+	int r;
+
+	if (!w)
+		return err_sys(e, ENOMEM, "arguments");
+	r = make_args(d, w, e);
+	if (r < 0)
+		return r;
+	if (w->n >= ARGS_MAX - 1 || w->nmade == array_len(w->made))
+		return err_set(e, -E2BIG, "not_checkpointable",
+			       "too many mounts and terminals");
+	d->engine_at = clock_ms();
+	return spawn(d, w, e);
+}
+
+/* It ended, or failed to start, where it should wait or go on. */
+static int ended(struct dump *d, int status, struct err *e)
+{
+	char words[ERR_MSG_MAX / 2];
+	struct statvfs vfs;
+
+	engine_last_words(d->dir, CKPT_LOG, words, sizeof(words));
+	if (fstatvfs(d->dir, &vfs) == 0 &&
+	    (uint64_t)vfs.f_bavail * vfs.f_frsize < SPACE_LEFT)
+		return err_set(e, -ENOSPC, "no_space",
+			       "no space left for the checkpoint on the file "
+			       "system of '%s'",
+			       d->to);
+	err_set(e, -EIO, "engine", "the checkpoint engine failed (%d): %s",
+		status, words[0] ? words : "it said nothing");
+	if (e)
+		e->infra = true;
+	return -EIO;
+}
+
+int dump_ready(struct dump *d, struct err *e)
+{
+	struct pollfd p[] = {
+		{.fd = d->hook_r, .events = POLLIN},
+		{.fd = d->proc.pidfd, .events = POLLIN},
+	};
+	char byte;
+	int r;
+
+	do {
+		r = poll(p, 2, START_MS);
+	} while (r < 0 && errno == EINTR);
+	if (r > 0 && p[0].revents & POLLIN && read(d->hook_r, &byte, 1) == 1)
+		return 0;
+	r = engine_wait(&d->proc, 0, e);
+	return r < 0 ? r : ended(d, r, e);
+}
+
+int dump_go(struct dump *d, struct err *e)
+{
+	d->engine_at = clock_ms();
+	if (write(d->hook_w, "g", 1) != 1)
+		return err_sys(e, errno, "let the engine go on");
+	fd_close(steal_fd(&d->hook_w));
+	return 0;
+}
+
+static unsigned time_limit(const struct dump *d)
+{
+	struct cgroup_stats stats;
+
+	if (d->timeout_ms > 0)
+		return (unsigned)d->timeout_ms;
+	if (cgroup_stats(d->cgroups, d->id, &stats, NULL) < 0)
+		stats.memory_bytes = 1ULL << 30;
+	return BASE_MS + (unsigned)(stats.memory_bytes >> 20) * PER_MB_MS;
+}
+
+/* How many of those who were there are not any more. */
+static unsigned lost(const struct dump *d)
+{
+	auto_free pid_t *pids = NULL;
+	unsigned gone = 0;
+	size_t n, k;
+
+	if (cgroup_pids(d->cgroups, d->id, NULL, &pids, &n, NULL) < 0)
+		return 0;
+	for (size_t i = 0; i < d->inside.n; i++) {
+		for (k = 0; k < n; k++)
+			if (pids[k] == d->inside.procs[i].pid)
+				break;
+		if (k == n && !d->inside.procs[i].zombie)
+			gone++;
+	}
+	return gone;
+}
+
+/*
+ * The engine thaws the sandbox for a moment, with everybody traced, and freezes
+ * it again.  Where it was ended on the way, that is for us to do.
+ */
+int dump_undo(struct dump *d, int r, struct err *e)
+{
+	struct err own = {0};
+	unsigned n;
+	int f;
+
+	f = cgroup_freeze(d->cgroups, d->id, true, FREEZE_MS, &own);
+	n = r < 0 ? lost(d) : 0;
+	if (n > 0)
+		return err_set(e, r, "engine",
+			       "%u of the sandbox's processes did not survive "
+			       "it: %.300s",
+			       n, e ? e->msg : "");
+	if (r == 0 && f < 0 && e)
+		*e = own;
+	return r < 0 ? r : f;
+}
+
+/* A number of protobuf's at *${p}, before ${end}. */
+static bool number(const unsigned char **p, const unsigned char *end,
+		   uint64_t *ret)
+{
+	unsigned shift = 0;
+
+	for (*ret = 0; *p < end && shift < 64; shift += 7) {
+		*ret |= (uint64_t)(**p & 0x7f) << shift;
+		if (!(*(*p)++ & 0x80))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * The engine's own measure: two magic numbers, a size, then a message whose
+ * first field is a message whose second field is what we look for, all before
+ * it numbers.
+ */
+static uint64_t frozen_us(const struct dump *d)
+{
+	auto_free char *text = NULL;
+	const unsigned char *p, *end;
+	uint64_t key, v;
+	size_t len;
+
+	if (fd_read_file(d->dir, "stats-dump", 65536, &text, &len, NULL) < 0 ||
+	    len < 12)
+		return 0;
+	p = (const unsigned char *)text + 12;
+	end = (const unsigned char *)text + len;
+	if (!number(&p, end, &key) || key != 0x0a || !number(&p, end, &v))
+		return 0;
+	while (number(&p, end, &key) && (key & 7) == 0 && number(&p, end, &v))
+		if (key >> 3 == 2)
+			return v;
+	return 0;
+}
+
+int dump_wait(struct dump *d, struct err *e)
+{
+	int r;
+
+	r = engine_wait(&d->proc, time_limit(d), e);
+	d->engine_ms = clock_ms() - d->engine_at;
+	if (r > 0)
+		r = ended(d, r, e);
+	r = dump_undo(d, r, e);
+	if (r == 0)
+		d->frozen_us = frozen_us(d);
+	return r;
+}
+
+/* "/proc/1/fd/3:/proc/1/fd/4": what to say it on, and where the word comes. */
+int hook_dump(const char *action)
+{
+	const char *env = getenv(DUMP_HOOK_ENV);
+	char said[64], word[64], byte;
+	int out, in;
+
+	if (strcmp(action, "pre-dump") != 0)
+		return EXIT_OK;
+	if (!env || sscanf(env, "%63[^:]:%63s", said, word) != 2)
+		return EXIT_BUG;
+	out = open(said, O_WRONLY | O_CLOEXEC);
+	in = open(word, O_RDONLY | O_CLOEXEC);
+	if (out < 0 || in < 0 || write(out, "r", 1) != 1)
+		return EXIT_SYSTEM;
+	return read(in, &byte, 1) == 1 && byte == 'g' ? EXIT_OK : EXIT_NO;
+}
