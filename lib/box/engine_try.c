@@ -296,8 +296,7 @@ static int restore(struct try *y, struct err *e)
 		return err_sys(e, errno, "a cgroup namespace for a try");
 	snprintf(root, sizeof(root), "%s/root", y->stage);
 	r = run_engine(y, args, &y->report[1], "restore.log", e);
-	if (r < 0)
-		return r < 0 ? err_wrap(e, r, "restore") : check_restored(y, e);
+	return r < 0 ? err_wrap(e, r, "restore") : check_restored(y, e);
 }
 
 static int try_all(struct try *y, struct err *e)
