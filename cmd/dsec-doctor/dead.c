@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "box/ckpt.h"
 #include "box/claim.h"
 #include "box/teardown.h"
 #include "doctor.h"
@@ -69,6 +70,7 @@ void check_dead(struct doctor *d)
 	struct err e = {0};
 
 	check_layer_mounts(d);
+	check_waiting(d);
 	if (leaks(d, &list, &e) < 0) {
 		d_finding(d, "leaks", SEV_WARNING, NULL, "%s", e.msg);
 		return;
@@ -111,9 +113,31 @@ static int bury_layer(struct doctor *d, const struct cgroup_root *cgroups,
 	/* It may be torn; the end is recorded all the same. */
 	if (json_read_file(AT_FDCWD, path, &spec, NULL) < 0)
 		spec = json_object();
-	r = json_pack_or(&why, e, "{s:s, s:b, s:O*}", "outcome", "node-lost",
-			 "infra", 1, "name", json_object_get(spec, "name"));
-	return r < 0 ? r : teardown(&d->tree, cgroups, id, why, e);
+	r = json_pack_or(&why, e, "{s:s, s:b, s:s, s:O*}", "outcome",
+			 "node-lost", "infra", 1, "why",
+			 "the node was started anew, or its run directory was "
+			 "lost, and the sandbox was not paused to disk",
+			 "name", json_object_get(spec, "name"));
+	if (r == 0)
+		r = teardown(&d->tree, cgroups, id, why, e);
+	if (r == 0)
+		d_fixed(d,
+			"recorded sandbox %s as lost with the node: it was not "
+			"paused to disk",
+			id);
+	return r;
+}
+
+/* A checkpoint that was begun and that nobody goes on with. */
+static int drop_half(struct doctor *d, const char *id, struct err *e)
+{
+	char path[PATH_MAX];
+	int r;
+
+	r = ckpt_dir(&d->tree, id, path, e);
+	if (r == 0)
+		ckpt_discard(path);
+	return r;
 }
 
 static int remove_one(struct doctor *d, const struct cgroup_root *cgroups,
@@ -139,6 +163,8 @@ static int remove_one(struct doctor *d, const struct cgroup_root *cgroups,
 			       : cgroup_remove(cgroups, id, e);
 	if (!strcmp(kind, "layer"))
 		return bury_layer(d, cgroups, id, e);
+	if (!strcmp(kind, "checkpoint"))
+		return drop_half(d, id, e);
 	if (!strcmp(kind, "claim"))
 		return 0; /* buried by the sweep */
 	return remove_path(path, e);
@@ -147,9 +173,10 @@ static int remove_one(struct doctor *d, const struct cgroup_root *cgroups,
 static int remove_all(struct doctor *d, const json_t *list, struct err *e)
 {
 	/* What others stand on comes last. */
-	static const char *const kinds[] = {"process", "mount", "cgroup",
-					    "layer",   "name",	"uid",
-					    "task",    "run",	"file"};
+	static const char *const kinds[] = {"process",	  "mount", "cgroup",
+					    "checkpoint", "layer", "name",
+					    "uid",	  "task",  "run",
+					    "file"};
 	struct cgroup_root *cgroups = NULL;
 	int r, first = 0;
 
@@ -190,6 +217,8 @@ int fix_dead(struct doctor *d, struct err *e)
 	if (r < 0)
 		return r;
 	r = claim_sweep(&d->tree, teardown_bury, cgroups, &buried, e);
+	if (r == 0)
+		r = fix_waiting(d, cgroups, e);
 	cgroup_close(cgroups);
 	if (buried > 0)
 		d_fixed(d, "removed %u sandboxes whose supervisor had died",

@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "box/tree.h"
+#include "sys/cgroup.h"
 #include "wire/exit.h"
 #include "wire/json.h"
 
@@ -61,7 +62,16 @@ void d_fixed(struct doctor *d, const char *what, ...)
 typedef int probe_fn(void *arg); /* 0 or a positive errno */
 int d_child(probe_fn *fn, void *arg);
 
+/* d_text(d, name, text): a value that is a text. */
+void d_text(struct doctor *d, const char *name, const char *text);
+
 void check_kernel(struct doctor *d);
+/* check_pausing(d): the checkpoint engine and swap; of the kernel's part.
+ * check_waiting(d), fix_waiting(d, cgroups, e): sandboxes on the disk without a
+ * supervisor; of the dead's part. */
+void check_pausing(struct doctor *d);
+void check_waiting(struct doctor *d);
+int fix_waiting(struct doctor *d, struct cgroup_root *cgroups, struct err *e);
 void check_mounts(struct doctor *d);
 void check_cgroup(struct doctor *d);
 void check_limits(struct doctor *d);

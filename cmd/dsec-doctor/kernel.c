@@ -241,41 +241,6 @@ static void check_apparmor(struct doctor *d)
 			  "'nested' does not work");
 }
 
-static bool in_path(const char *tool)
-{
-	const char *p = getenv("PATH");
-	char path[PATH_MAX];
-
-	for (size_t n; p && *p; p += n + (p[n] == ':')) {
-		n = strcspn(p, ":");
-		if (snprintf(path, sizeof(path), "%.*s/%s", (int)n, p, tool) <
-			    PATH_MAX &&
-		    access(path, X_OK) == 0)
-			return true;
-	}
-	return false;
-}
-
-static void check_swap(struct doctor *d)
-{
-	auto_free char *text = NULL;
-	const char *second;
-	size_t len;
-
-	d_feature(d, "criu", in_path("criu"));
-	if (fd_read_file(AT_FDCWD, "/proc/swaps", 65536, &text, &len, NULL) < 0)
-		return;
-	second = strchr(text, '\n');
-	d_feature(d, "swap", second && second[1]);
-	d_feature(d, "zram", strstr(text, "/zram") != NULL);
-	if (!second || !second[1])
-		d_finding(d, "swap", SEV_INFO,
-			  "modprobe zram && zramctl --find --size 4G && mkswap "
-			  "/dev/zram0 && swapon -p 100 /dev/zram0",
-			  "no swap: a paused sandbox keeps its memory; zram "
-			  "would compress it");
-}
-
 void check_kernel(struct doctor *d)
 {
 	struct utsname u;
@@ -295,6 +260,6 @@ void check_kernel(struct doctor *d)
 	check_optional(d);
 	check_caps(d);
 	check_apparmor(d);
-	check_swap(d);
+	check_pausing(d);
 	check_mounts(d);
 }

@@ -10,7 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "box/ckpt.h"
 #include "box/select.h"
+#include "box/teardown.h"
 #include "doctor.h"
 
 #define AGAIN_MS 300
@@ -18,7 +20,8 @@
 struct scan {
 	const struct doctor *d;
 	json_t *list;
-	int r; /* the first failure */
+	json_t *worked; /* object: sandboxes that a dsec-ckpt works on */
+	int r;		/* the first failure */
 };
 
 static void found(struct scan *s, const char *kind, const char *id,
@@ -123,8 +126,20 @@ static void lib_dir(struct scan *s, const char *dir, const char *name)
 	snprintf(path, sizeof(path), "%s/%s", dir, name);
 	if (!tree_is_id(name))
 		found(s, "file", NULL, path);
-	else if (!has_claim(s, name))
+	else if (!has_claim(s, name) && !teardown_kept(&s->d->tree, name))
 		found(s, "layer", name, path);
+}
+
+/* A checkpoint that was begun, and nobody is at it. */
+static void lib_sandbox(struct scan *s, const char *dir, const char *name)
+{
+	char path[PATH_MAX];
+
+	lib_dir(s, dir, name);
+	snprintf(path, sizeof(path), "%s/%s/ckpt" CKPT_NEW, dir, name);
+	if (access(path, F_OK) == 0 && has_claim(s, name) &&
+	    !json_object_get(s->worked, name))
+		found(s, "checkpoint", name, path);
 }
 
 static void cgroup_dir(struct scan *s, const char *dir, const char *name)
@@ -238,10 +253,13 @@ static void process(struct scan *s, const char *dir, const char *pid)
 		return;
 	snprintf(path, sizeof(path), "/proc/%.16s/comm", pid);
 	if (fd_read_file(AT_FDCWD, path, 64, &comm, &len, NULL) < 0 ||
-	    strncmp(comm, "dsec-box", 8) != 0)
+	    (strncmp(comm, "dsec-box", 8) && strncmp(comm, "dsec-ckpt", 9)))
 		return;
-	if (!is_of_tree(pid, &s->d->tree) || !sandbox_of(pid, id) ||
-	    has_claim(s, id))
+	if (!is_of_tree(pid, &s->d->tree) || !sandbox_of(pid, id))
+		return;
+	if (!strncmp(comm, "dsec-ckpt", 9))
+		json_object_set_new(s->worked, id, json_true());
+	if (has_claim(s, id))
 		return;
 	snprintf(path, sizeof(path), "/proc/%.16s", pid);
 	found(s, "process", id, path);
@@ -252,20 +270,21 @@ static void process(struct scan *s, const char *dir, const char *pid)
 static int look(const struct doctor *d, json_t **ret_list, struct err *e)
 {
 	const struct tree *t = &d->tree;
-	struct scan s = {.d = d, .list = json_array()};
+	struct scan s = {.d = d, .list = json_array(), .worked = json_object()};
 
-	if (!s.list)
+	if (!s.list || !s.worked)
 		return err_sys(e, ENOMEM, "leaks");
+	each(&s, process, "/proc");
 	each(&s, run_dir, "%s/sb", t->run);
 	each(&s, name_link, "%s/name", t->run);
 	each(&s, uid_link, "%s/uid", t->run);
 	each(&s, task_dir, "%s/task", t->run);
-	each(&s, lib_dir, "%s/sb", t->lib);
+	each(&s, lib_sandbox, "%s/sb", t->lib);
 	each(&s, lib_dir, "%s/pool", t->lib);
 	each(&s, cgroup_dir, "/sys/fs/cgroup/%s", t->cgroup);
 	each(&s, cgroup_tree, "/sys/fs/cgroup");
 	mounts(&s);
-	each(&s, process, "/proc");
+	json_decref(s.worked);
 	if (s.r < 0) {
 		json_decref(s.list);
 		return err_sys(e, -s.r, "leaks");

@@ -44,6 +44,11 @@ void d_value(struct doctor *d, const char *name, int64_t v)
 	json_object_set_new(d->values, name, json_integer(v));
 }
 
+void d_text(struct doctor *d, const char *name, const char *text)
+{
+	json_object_set_new(d->values, name, json_string(text));
+}
+
 void d_finding(struct doctor *d, const char *check, enum severity sev,
 	       const char *fix, const char *why, ...)
 {

@@ -7,6 +7,9 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "box/ckpt.h"
+#include "box/recover.h"
+#include "box/teardown.h"
 #include "ps.h"
 
 #define INSPECT_MS 2000
@@ -55,6 +58,34 @@ static void set_lost(json_t *rec)
 	json_object_set_new(rec, "infra", json_true());
 }
 
+static int64_t made_ms(const struct app *app, const char *id)
+{
+	auto_json json_t *manifest = NULL;
+	char dir[PATH_MAX], path[PATH_MAX];
+
+	if (ckpt_dir(&app->tree, id, dir, NULL) < 0 ||
+	    tree_path(path, NULL, "%s/" CKPT_MANIFEST, dir) < 0 ||
+	    json_read_file(AT_FDCWD, path, &manifest, NULL) < 0)
+		return 0;
+	return json_int(manifest, "made_ms", 0);
+}
+
+/* It is on the disk, and the next who names it gives it a supervisor. */
+static void set_waiting(const struct app *app, const char *id, json_t *rec)
+{
+	int64_t since = made_ms(app, id);
+
+	json_object_set_new(rec, "state", json_string("paused"));
+	json_object_set_new(rec, "level", json_string("disk"));
+	json_object_set_new(rec, "recovery", json_true());
+	if (since > 0)
+		json_object_set_new(rec, "since_ms", json_integer(since));
+	json_object_del(rec, "supervisor_pid");
+	json_object_del(rec, "init_pid");
+	json_object_del(rec, "outcome");
+	json_object_del(rec, "infra");
+}
+
 static int read_state(const struct app *app, const char *id, json_t **ret_state)
 {
 	char path[PATH_MAX];
@@ -82,8 +113,8 @@ static void add_state(const struct app *app, const char *id, json_t *rec)
 /* What only its supervisor knows. */
 static void add_stats(const struct app *app, const char *id, json_t *rec)
 {
-	auto_json json_t *req = json_pack("{s:i, s:s}", "id", 1, "op",
-					  "inspect");
+	auto_json json_t *req = json_pack("{s:i, s:s, s:b}", "id", 1, "op",
+					  "inspect", "pss", 1);
 	auto_json json_t *answer = NULL;
 	struct err e = {0};
 	const char *key;
@@ -141,11 +172,29 @@ int ps_live(const struct app *app, const char *id, const json_t *claim,
 	if (life == SELECT_GONE)
 		return err_set(e, -ENOENT, "sandbox_unknown",
 			       "no sandbox '%s' here", id);
-	if (life == SELECT_LOST && strcmp(json_str(rec, "state"), "stopped"))
+	if (life == SELECT_LOST && teardown_kept(&app->tree, id))
+		set_waiting(app, id, rec);
+	else if (life == SELECT_LOST &&
+		 strcmp(json_str(rec, "state"), "stopped"))
 		set_lost(rec);
 	else if (life == SELECT_LIVE && stats)
 		add_stats(app, id, rec);
 	*ret_rec = steal_ptr(rec);
+	return 0;
+}
+
+int ps_waiting(const struct app *app, const char *id, json_t **ret_rec,
+	       struct err *e)
+{
+	json_t *rec = NULL;
+	int r;
+
+	r = base_of(app, id, NULL, &rec, e);
+	if (r < 0)
+		return r;
+	json_object_set_new(rec, "kind", json_string("supervised"));
+	set_waiting(app, id, rec);
+	*ret_rec = rec;
 	return 0;
 }
 
@@ -176,6 +225,8 @@ int ps_one(const struct app *app, const char *id, bool stats, json_t **ret_rec,
 
 	if (life != SELECT_GONE)
 		r = ps_live(app, id, claim, stats, ret_rec, e);
+	else if (recover_waits(&app->tree, id))
+		r = ps_waiting(app, id, ret_rec, e);
 	if (r == 0 || r == -EACCES || r == -EPERM)
 		return r;
 	return ps_dead(app, id, ret_rec, e);
@@ -190,6 +241,30 @@ static void show(struct app *app, json_t *rec)
 		json_object_set_new(rec, "ok", json_true());
 		app_write(app, rec);
 	}
+}
+
+struct waiting {
+	struct app *app;
+	json_t *seen; /* NULL: need not be known */
+};
+
+static int list_one_waiting(void *arg, const char *id, const json_t *spec,
+			    struct err *e)
+{
+	struct waiting *w = arg;
+	json_t *rec = NULL;
+
+	if (select_narrows(&w->app->sel) &&
+	    (!spec || !select_match(&w->app->sel, spec)))
+		return 0;
+	if (ps_waiting(w->app, id, &rec, NULL) < 0)
+		return 0;
+	if (w->seen && json_object_set_new(w->seen, id, json_true()) < 0) {
+		json_decref(rec);
+		return err_sys(e, ENOMEM, "list");
+	}
+	show(w->app, rec);
+	return w->app->status == EXIT_STDOUT_LOST;
 }
 
 static int list_live(struct app *app, json_t *seen, struct err *e)
@@ -274,11 +349,14 @@ int ps_list(struct app *app, struct err *e)
 {
 	/* One that ends in between must be in the list once. */
 	auto_json json_t *seen = app->all ? json_object() : NULL;
+	struct waiting waiting = {app, seen};
 	int r;
 
 	if (app->table)
 		ps_table(NULL);
 	r = list_live(app, seen, e);
+	if (r == 0)
+		r = recover_each(&app->tree, list_one_waiting, &waiting, e);
 	if (r == 0 && app->all)
 		r = list_dead(app, seen, e);
 	return r;

@@ -31,11 +31,14 @@ void app_fail(struct app *app, const json_t *req, const struct err *why);
  * ps_live(app, id, claim, stats, e): what is known of a live sandbox whose
  * claim was read, as a record without "ok"; from files, and with ${stats} from
  * its supervisor as well.  NULL with ${e} set; -ENOENT when it went meanwhile.
+ * ps_waiting(app, id, e): of one that is on the disk and has no supervisor.
  * ps_dead(app, id, e): that of one that ended, from what is kept about it.
  * Neither has "id"; the caller adds the request's.
  */
 int ps_live(const struct app *app, const char *id, const json_t *claim,
 	    bool stats, json_t **ret_rec, struct err *e);
+int ps_waiting(const struct app *app, const char *id, json_t **ret_rec,
+	       struct err *e);
 int ps_dead(const struct app *app, const char *id, json_t **ret_rec,
 	    struct err *e);
 int ps_one(const struct app *app, const char *id, bool stats, json_t **ret_rec,

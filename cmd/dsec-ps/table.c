@@ -44,8 +44,9 @@ void ps_table(const json_t *rec)
 	more = json_str(rec, "outcome");
 	if (!*more)
 		more = json_str(rec, "level");
-	snprintf(state, sizeof(state), *more ? "%s/%s" : "%s%s",
-		 json_str(rec, "state"), more);
+	snprintf(state, sizeof(state), *more ? "%s/%s%s" : "%s%s%s",
+		 json_str(rec, "state"), more,
+		 json_flag(rec, "recovery") ? "/waits" : "");
 	age(created, sizeof(created), json_int(rec, "created_ms", 0));
 	snprintf(cpu, sizeof(cpu), "%g",
 		 json_number_value(json_object_get(rec, "cpu_cores_limit")));
