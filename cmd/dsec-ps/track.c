@@ -10,10 +10,12 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "box/recover.h"
 #include "ps.h"
 
 /* Somebody buries it: look again so soon. */
-#define AGAIN_MS 50
+#define AGAIN_MS   50
+#define WAITING_MS 500 /* it waits on the disk for a supervisor */
 
 /* A sandbox that is looked after. */
 struct tracked {
@@ -210,6 +212,11 @@ static void sync_one(struct tracked *t)
 	if (t->over && t->wd >= 0)
 		return;
 	life = select_life(&app->tree, t->id, &claim);
+	if (life == SELECT_GONE && recover_waits(&app->tree, t->id)) {
+		/* It has not ended; nothing tells when it gets a claim. */
+		loop_timer_set(app->loop, &t->again, clock_ms() + WAITING_MS);
+		return;
+	}
 	if (life == SELECT_GONE ||
 	    ps_live(app, t->id, claim, false, &rec, NULL) < 0) {
 		gone(t);
@@ -227,6 +234,8 @@ static void sync_one(struct tracked *t)
 	}
 	changed(t, rec);
 	follow_owner(t, rec, claim);
+	if (t->wd < 0) /* its directory is a new one */
+		loop_timer_set(app->loop, &t->again, clock_ms() + WAITING_MS);
 }
 
 static void on_again(struct loop *l, struct loop_timer *timer)
