@@ -128,14 +128,15 @@ static void advise(const struct work *w, int pidfd, const struct area *a,
 {
 	struct iovec v;
 
-	for (uint64_t at = a->start; at < a->end; at += CHUNK) {
+	for (uint64_t at = a->start, n; at < a->end; at += n) {
+		n = a->end - at < CHUNK ? a->end - at : CHUNK;
 		v.iov_base = (void *)(uintptr_t)at;
-		v.iov_len = a->end - at < CHUNK ? a->end - at : CHUNK;
+		v.iov_len = n;
 		/* Some areas cannot be, such as the kernel's own: so what. */
 		if (syscall(SYS_process_madvise, pidfd, &v, 1, advice, 0) < 0 &&
 		    errno == ESRCH)
 			return;
-		*w->done += v.iov_len;
+		*w->done += n;
 	}
 }
 

@@ -285,6 +285,90 @@ static void test_freeze(const struct cgroup_root *root)
 	ok(gone(root, "frz"), "nothing of it is left");
 }
 
+static bool same_pids(const struct cgroup_root *root, const char *leaf, pid_t a,
+		      pid_t b)
+{
+	auto_free pid_t *pid = NULL;
+	struct err e;
+	size_t n = 0;
+
+	if (cgroup_pids(root, "lvs", leaf, &pid, &n, &e) < 0)
+		return false;
+	if (n != (size_t)(a > 0) + (size_t)(b > 0))
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if (pid[i] != a && pid[i] != b)
+			return false;
+	return true;
+}
+
+static int note_leaf(const struct cgroup_root *root, const char *id,
+		     const char *leaf, void *arg, struct err *e)
+{
+	(void)root;
+	(void)id;
+	(void)e;
+	strcat(arg, leaf);
+	return strlen(arg) > 60 ? -EINVAL : 0;
+}
+
+/* As a restore does it: all come in with pid 1 and go to their leaves. */
+static void test_leaves(const struct cgroup_root *root)
+{
+	struct cgroup_limits l = {.pids = 40};
+	char names[128] = "";
+	unsigned long before;
+	struct err e;
+	pid_t a, b;
+
+	good(cgroup_make(root, "lvs", &l, &e), &e, "made");
+	good(cgroup_leaf_make(root, "lvs", "e7", &e), &e, "a leaf");
+	good(cgroup_each_leaf(root, "lvs", note_leaf, names, &e), &e, "leaves");
+	is_str(names, "e7init", "that of pid 1 last");
+	a = spawn(root, "lvs", "init", sleep_long);
+	b = spawn(root, "lvs", "init", spin);
+	for (int i = 0; i < 500 && ticks(b) == 0; i++)
+		poll(NULL, 0, 10);
+	ok(same_pids(root, "init", a, b), "both are in init's leaf");
+	good(cgroup_leaf_freeze(root, "lvs", "e7", true, 0, &e), &e,
+	     "an empty leaf is to freeze");
+	good(cgroup_leaf_add(root, "lvs", "e7", b, &e), &e, "one goes there");
+	for (int i = 0; i < 500 && cgroup_is_frozen(root, "lvs", "e7", &e) != 1;
+	     i++)
+		poll(NULL, 0, 10);
+	is_int(cgroup_is_frozen(root, "lvs", "e7", &e), 1, "and is frozen");
+	is_int(cgroup_is_frozen(root, "lvs", NULL, &e), 0, "not all is");
+	before = ticks(b);
+	poll(NULL, 0, 50);
+	is_int((long long)ticks(b), (long long)before, "it stands still");
+	ok(same_pids(root, "init", a, 0) && same_pids(root, "e7", b, 0),
+	   "each is in its leaf");
+	ok(same_pids(root, NULL, a, b), "and both are the sandbox's");
+	good(cgroup_freeze(root, "lvs", true, 5000, &e), &e, "all freezes");
+	is_int(cgroup_is_frozen(root, "lvs", "init", &e), 1, "all is frozen");
+	good(cgroup_freeze(root, "lvs", false, 5000, &e), &e, "and thaws");
+	is_int(cgroup_is_frozen(root, "lvs", "e7", &e), 1, "the leaf does not");
+	good(cgroup_leaf_freeze(root, "lvs", "e7", false, 5000, &e), &e,
+	     "it is thawed by itself");
+	for (int i = 0; i < 500 && ticks(b) == before; i++)
+		poll(NULL, 0, 10);
+	ok(ticks(b) > before, "it runs");
+	is_int(cgroup_leaf_add(root, "lvs", "e8", b, &e), -ENOENT,
+	       "not to a leaf that is not there");
+	good(cgroup_freeze_begin(root, "lvs", true, &e), &e, "freezing begins");
+	for (int i = 0; i < 500 && cgroup_is_frozen(root, "lvs", NULL, &e) != 1;
+	     i++)
+		poll(NULL, 0, 10);
+	is_int(cgroup_is_frozen(root, "lvs", NULL, &e), 1, "and ends");
+	good(cgroup_swap_allow(root, "lvs", true, &e), &e, "swap");
+	good(cgroup_swap_allow(root, "lvs", false, &e), &e, "none");
+	good(cgroup_kill(root, "lvs", NULL, 5000, NULL, &e), &e, "killed");
+	ended(a, SIGKILL, "both");
+	ended(b, SIGKILL, "are dead");
+	good(cgroup_remove(root, "lvs", &e), &e, "removed");
+	ok(gone(root, "lvs"), "nothing of it is left");
+}
+
 static void test_storm(const struct cgroup_root *root)
 {
 	struct cgroup_limits l = {.cpu_milli = 1000, .pids = 60};
@@ -465,6 +549,7 @@ static void test_mode(int want)
 	test_limits(root);
 	test_join(root);
 	test_freeze(root);
+	test_leaves(root);
 	test_storm(root);
 	test_oom(root);
 	test_supervisor(root);
