@@ -6,12 +6,15 @@
 
 /*
  * sockdiag_cut(netns, e):
- * Destroy every TCP connection in the network namespace ${netns} (a
- * descriptor) whose peer is not in that namespace: its user gets ECONNABORTED.
- * Those between two sockets of the namespace (loopback) and listeners stay.
+ * Destroy every TCP connection and connected UDP socket in the network
+ * namespace ${netns} (a descriptor) whose peer has no address of that
+ * namespace: its user gets ECONNABORTED.  Connections between two sockets
+ * inside and listeners stay.  Call it when its addresses are set up and before
+ * it has a link to outside: the kernel says goodbye to each peer, which may be
+ * talking with the process that was copied.
  * Return how many were cut, or -errno: -EOPNOTSUPP ("unsupported") where the
- * kernel lacks INET_DIAG_DESTROY.  Runs in a child; the caller stays where it
- * is.
+ * kernel lacks INET_DIAG_DESTROY.  The caller, who has no threads, is in that
+ * namespace for a moment.
  */
 int sockdiag_cut(int netns, struct err *e);
 
