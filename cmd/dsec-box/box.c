@@ -80,8 +80,11 @@ void box_stats(struct box *b, struct cgroup_stats *ret)
 	struct cgroup_root *cgroups;
 
 	*ret = (struct cgroup_stats){0};
-	if (box_cgroups(b, &cgroups, NULL) == 0)
+	if (b->init_pid && box_cgroups(b, &cgroups, NULL) == 0)
 		cgroup_stats(cgroups, b->id, ret, NULL);
+	ret->cpu_us += b->past_cpu_us;
+	if (ret->memory_peak_bytes < b->past_peak_bytes)
+		ret->memory_peak_bytes = b->past_peak_bytes;
 }
 
 uint64_t box_oom_kills(struct box *b)
@@ -109,8 +112,8 @@ static void on_quiet(struct loop *l, struct loop_timer *t)
 {
 	struct box *b = t->arg;
 
-	if (b->nexecs > 0 || b->nconns > 0 || b->nsessions > 0 ||
-	    b->nleft > 0) {
+	if (b->job || b->waking || b->nexecs > 0 || b->nconns > 0 ||
+	    b->nsessions > 0 || b->nleft > 0) {
 		loop_timer_set(l, t, clock_ms() + QUIET_MS);
 		return;
 	}

@@ -23,6 +23,10 @@ enum { BOX_FD_CLAIM = 3, BOX_FD_LISTEN, BOX_FD_REPORT, BOX_FD_INIT };
 
 enum box_state { BOX_RUNNING, BOX_PAUSED, BOX_STOPPING, BOX_STOPPED };
 
+/* How far it is paused.  At BOX_DISK there are no processes and no cgroup: the
+ * checkpoint is the sandbox, and the descriptors that led into it wait. */
+enum box_level { BOX_FREEZE, BOX_RECLAIM, BOX_DISK };
+
 /* Running commands, file helpers included; sessions are counted apart. */
 #define BOX_EXECS_MAX	 512
 #define BOX_SESSIONS_MAX 64
@@ -31,8 +35,10 @@ enum box_state { BOX_RUNNING, BOX_PAUSED, BOX_STOPPING, BOX_STOPPED };
 struct ask;
 struct conn;
 struct exec;
+struct job;
 struct session;
 struct left;
+struct worker;
 
 /* Time limits of the sandbox in ms; 0: none. */
 struct box_ttl {
@@ -64,15 +70,30 @@ struct box {
 
 	/* Life (life.c). */
 	enum box_state state;
+	enum box_level level;  /* while BOX_PAUSED */
 	uint64_t since_ms;     /* wall clock: of the state */
 	uint64_t paused_total; /* ms spent paused, before this pause */
 	uint64_t paused_at;    /* clock_ms() of this pause; 0: none */
+	uint64_t paused_wall;  /* the same on the wall, for ttl_paused */
 	uint64_t active_at;    /* box_now() of the last activity */
 	const char *outcome;   /* a literal of PROTOCOL.md, once known */
 	uint64_t oom_seen;     /* kills by the memory limit, so far */
 	json_t *death;	       /* its record, where there was no room for it */
 	struct ask *stop_asks, *watchers, *holders;
 	bool held; /* this pause is the holders' and ends with the last */
+	bool leaves_frozen; /* restored: each leaf by itself */
+
+	/* Pauses that take long, and the way back (pause.c, job.c, disk.c). */
+	struct job *job;	 /* a pause or snapshot under way, or NULL */
+	struct worker *prefetch; /* at work beside everything, or NULL */
+	struct ask *parked;	 /* taken up when it is over */
+	bool waking;		 /* a resume from disk is about to begin */
+	struct loop_timer wake_timer, sweep_timer;
+	json_t *table; /* at BOX_DISK: the checkpoint's descriptors */
+	int *keep;     /* at BOX_DISK: the other ends of its pipes */
+	size_t nkeep;
+	/* Of the control groups it had before this one. */
+	uint64_t past_cpu_us, past_peak_bytes;
 	struct loop_timer idle_timer, absolute_timer, paused_timer;
 	struct loop_timer grace_timer, poll_timer, trim_timer, reexec_timer;
 	uint64_t grace_end; /* clock_ms(): SIGKILL no later than this */

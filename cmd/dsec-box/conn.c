@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -10,8 +11,8 @@
 #include "base/clock.h"
 #include "conn.h"
 #include "exec.h"
-#include "life.h"
 #include "ops.h"
+#include "pause.h"
 #include "repeat.h"
 #include "wire/record.h"
 
@@ -46,7 +47,7 @@ static void out_pop(struct conn *c)
 	out_free(o);
 }
 
-static void wait_leave(struct ask *a)
+void ask_unwait(struct ask *a)
 {
 	if (!a->wait_pprev)
 		return;
@@ -59,15 +60,16 @@ static void wait_leave(struct ask *a)
 
 static void ask_drop(struct ask *a)
 {
-	wait_leave(a);
+	ask_unwait(a);
 	loop_timer_set(a->box->loop, &a->deadline, 0);
 	*a->pprev = a->next;
 	if (a->next)
 		a->next->pprev = a->pprev;
 	a->conn->nasks--;
 	json_decref(a->echo);
+	json_decref(a->req);
 	free(a->key);
-	life_let_go(a->box);
+	pause_deserted(a->box);
 	free(a);
 }
 
@@ -199,9 +201,71 @@ static void send_record(struct conn *c, const json_t *rec, int *fds, size_t n)
 		push_out(c);
 }
 
+json_t *conn_save_out(const struct conn *c)
+{
+	json_t *list = json_array();
+
+	for (const struct conn_out *o = c->out; o; o = o->next) {
+		json_t *fds = json_array();
+		json_t *j = json_pack("{s:o, s:I}", "fds", fds, "done",
+				      (json_int_t)o->done);
+
+		for (size_t i = 0; i < o->nfds; i++)
+			json_array_append_new(fds, json_integer(o->fds[i]));
+		json_set_b64(j, "text", o->text, o->len);
+		json_array_append_new(list, j);
+	}
+	return list;
+}
+
+static int load_out(struct conn *c, const json_t *j)
+{
+	const json_t *fds = json_object_get(j, "fds");
+	auto_free char *text = NULL;
+	struct conn_out *o;
+	size_t len;
+
+	if (json_get_bytes(j, "text", &text, &len, NULL) <= 0 ||
+	    json_array_size(fds) > FD_PASS_MAX)
+		return -EBADMSG;
+	o = malloc(sizeof(*o) + len);
+	if (!o)
+		return -ENOMEM;
+	*o = (struct conn_out){
+		.len = len,
+		.done = (size_t)json_int(j, "done", 0),
+		.nfds = json_array_size(fds),
+	};
+	memcpy(o->text, text, len);
+	for (size_t i = 0; i < o->nfds; i++) {
+		o->fds[i] = (int)json_integer_value(json_array_get(fds, i));
+		fcntl(o->fds[i], F_SETFD, FD_CLOEXEC);
+	}
+	*c->out_end = o;
+	c->out_end = &o->next;
+	c->out_bytes += len;
+	return 0;
+}
+
+int conn_load_out(struct conn *c, const json_t *j)
+{
+	size_t i;
+	json_t *v;
+	int r;
+
+	json_array_foreach(j, i, v) {
+		r = load_out(c, v);
+		if (r < 0)
+			return r;
+	}
+	if (c->out)
+		push_out(c);
+	return 0;
+}
+
 void ask_wait(struct ask *a, struct ask **list)
 {
-	wait_leave(a);
+	ask_unwait(a);
 	a->wait_next = *list;
 	a->wait_pprev = list;
 	if (*list)

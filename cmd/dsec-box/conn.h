@@ -25,6 +25,9 @@ struct ask {
 	bool repeated; /* its answer was another's first */
 	bool starter;  /* it started what it waits for */
 	char exec[24]; /* the command it waits for, if any */
+	bool job;      /* box.job is its */
+	json_t *req;   /* parked: what it asks for */
+	bool awake;    /* parked: for the sandbox to be awake */
 	char *key;     /* its answer is kept under, if any */
 	uint64_t key_hash;
 };
@@ -54,6 +57,13 @@ int conn_adopt(struct box *b, int *fd, struct conn **ret, struct err *e);
 /* conn_pending(b): somebody has not taken all that was sent to him. */
 bool conn_pending(const struct box *b);
 
+/*
+ * conn_save_out(c): what is still to be sent to it, with its descriptors;
+ * conn_load_out(c, j): the same in the next program.
+ */
+json_t *conn_save_out(const struct conn *c);
+int conn_load_out(struct conn *c, const json_t *j);
+
 /* conn_close_all(b): of connections and asks nothing is left. */
 void conn_close_all(struct box *b);
 
@@ -63,8 +73,12 @@ void conn_close_all(struct box *b);
  */
 int ask_new(struct conn *c, const json_t *req, struct ask **ret, struct err *e);
 
-/* ask_wait(a, list): wait in ${list}; it leaves the one it was in. */
+/*
+ * ask_wait(a, list): wait in ${list}; it leaves the one it was in.
+ * ask_unwait(a): in none any more.
+ */
 void ask_wait(struct ask *a, struct ask **list);
+void ask_unwait(struct ask *a);
 
 /*
  * ask_event(a, rec, fds, n): send ${rec} (taken over), which has "event", with

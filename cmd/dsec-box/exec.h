@@ -19,7 +19,14 @@ enum exec_kind {
 	EXEC_FILE,    /* the sealed helper: no recording */
 };
 
-struct exec_input;
+/* Bytes for a command's stdin, in the order they came. */
+struct exec_input {
+	struct exec_input *next;
+	struct ask *list;
+	char *data;
+	size_t len, done;
+	bool close;
+};
 
 struct exec {
 	struct box *box;
@@ -157,6 +164,13 @@ json_t *exec_record(const struct exec *x);
 /* exec_timers(b, on): (re)arm the timers of all, or still them for a pause. */
 void exec_timers(struct box *b, bool on);
 
+/* exec_drain(x): it is frozen: record what it has written, as far as readers
+ * let that be.  May end it. */
+void exec_drain(struct exec *x);
+
+/* exec_sleep(x): its processes may end, and that is not its end. */
+void exec_sleep(struct exec *x);
+
 /* exec_abandon(x): the sandbox is over; its record says so. */
 void exec_abandon(struct exec *x, const char *cause);
 
@@ -172,6 +186,11 @@ int exec_tty(struct exec *x, struct err *e);
 
 /* exec_tty_drain(x): read what there is; true when there will be no more. */
 bool exec_tty_drain(struct exec *x);
+
+/* exec_tty_empty(x): all it says is frozen: take it, whoever reads slowly.
+ * exec_tty_sleep(x): do not watch it. */
+void exec_tty_empty(struct exec *x);
+void exec_tty_sleep(struct exec *x);
 void exec_tty_done(struct exec *x);
 
 /* input.c */
@@ -180,5 +199,11 @@ void exec_tty_done(struct exec *x);
 int exec_input(struct exec *x, struct ask *a, char *data, size_t len,
 	       bool close, struct err *e);
 void exec_input_drop(struct exec *x);
+
+/* exec_input_add(x, data, len, close, ret, e): queue it, without writing any:
+ * exec_input_run(x) does.  ${data} is taken over. */
+int exec_input_add(struct exec *x, char *data, size_t len, bool close,
+		   struct exec_input **ret, struct err *e);
+void exec_input_run(struct exec *x);
 
 #endif

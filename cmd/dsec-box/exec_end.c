@@ -345,6 +345,26 @@ void exec_abandon(struct exec *x, const char *cause)
 	empty_streams(x);
 }
 
+void exec_drain(struct exec *x)
+{
+	x->holding = true;
+	if (x->tty)
+		exec_tty_empty(x);
+	for (int i = 0; i < 2; i++)
+		if (x->has_out[i] && x->out[i].rec.src >= 0)
+			stream_drain(&x->out[i]);
+	x->holding = false;
+	exec_settled(x);
+}
+
+void exec_sleep(struct exec *x)
+{
+	loop_del(x->box->loop, &x->pid_src);
+	exec_tty_sleep(x);
+	if (!x->finishing)
+		loop_timer_set(x->box->loop, &x->late, 0);
+}
+
 #define DESERTED_MS 1000
 
 void exec_deserted(struct ask *a)

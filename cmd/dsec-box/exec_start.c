@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "exec.h"
 #include "starter.h"
-#include "life.h"
+#include "pause.h"
 #include "repeat.h"
 #include "session.h"
 #include "wire/record.h"
@@ -460,8 +460,8 @@ int exec_request(struct ask *a, json_t *req, struct err *e)
 
 	r = check_request(req, e);
 	if (r == 0)
-		r = life_awake(b, e);
-	if (r < 0)
+		r = pause_awake(a, req, e);
+	if (r != 0)
 		return r;
 	if (json_object_get(req, "session"))
 		return session_exec(a, req, e);

@@ -14,7 +14,7 @@
 #include "exec.h"
 #include "starter.h"
 #include "wire/field.h"
-#include "life.h"
+#include "pause.h"
 
 #define SEALS (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
 
@@ -156,10 +156,10 @@ int exec_file(struct ask *a, json_t *req, struct err *e)
 
 	r = field_need(req, "args", e);
 	if (r == 0)
-		r = life_awake(b, e);
+		r = pause_awake(a, req, e);
 	if (r == 0)
 		r = seal(b, e);
-	if (r < 0)
+	if (r != 0)
 		return r;
 	x = exec_new(b, EXEC_FILE, e);
 	if (!x)

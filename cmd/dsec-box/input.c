@@ -12,15 +12,6 @@
 
 #define QUEUE_MAX 64
 
-/* Bytes for a command's stdin, in the order they came. */
-struct exec_input {
-	struct exec_input *next;
-	struct ask *list;
-	char *data;
-	size_t len, done;
-	bool close;
-};
-
 static void input_free(struct exec_input *in)
 {
 	free(in->data);
@@ -137,8 +128,13 @@ static void run(struct exec *x)
 		fd_close(steal_fd(&x->stdin_fd));
 }
 
-int exec_input(struct exec *x, struct ask *a, char *data, size_t len,
-	       bool close, struct err *e)
+void exec_input_run(struct exec *x)
+{
+	run(x);
+}
+
+int exec_input_add(struct exec *x, char *data, size_t len, bool close,
+		   struct exec_input **ret, struct err *e)
 {
 	struct exec_input *in, **end = &x->input;
 	unsigned n = 0;
@@ -158,9 +154,22 @@ int exec_input(struct exec *x, struct ask *a, char *data, size_t len,
 	in->data = data;
 	in->len = len;
 	in->close = close;
-	ask_wait(a, &in->list);
 	*end = in;
-	if (n == 0)
+	*ret = in;
+	return 0;
+}
+
+int exec_input(struct exec *x, struct ask *a, char *data, size_t len,
+	       bool close, struct err *e)
+{
+	struct exec_input *in;
+	int r;
+
+	r = exec_input_add(x, data, len, close, &in, e);
+	if (r < 0)
+		return r;
+	ask_wait(a, &in->list);
+	if (x->input == in)
 		run(x);
 	return 1;
 }

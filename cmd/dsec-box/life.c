@@ -14,12 +14,12 @@
 #include "exec.h"
 #include "left.h"
 #include "life.h"
+#include "pause.h"
 #include "record.h"
 #include "session.h"
+#include "sys/reclaim.h"
 #include "wire/exit.h"
 
-#define FREEZE_MS     2000
-#define THAW_MS	      5000
 #define KILL_WAIT_MS  2000
 #define GRACE_MS      2000
 #define POLL_MS	      10
@@ -45,7 +45,7 @@ const char *life_outcome(const char *word)
 	return "killed";
 }
 
-static json_t *state_record(const struct box *b)
+json_t *life_state_record(const struct box *b)
 {
 	json_t *rec = json_pack("{s:s, s:s, s:I, s:I}", "sandbox", b->id,
 				"state", state_name(b->state), "since_ms",
@@ -55,15 +55,15 @@ static json_t *state_record(const struct box *b)
 	if (!rec)
 		return NULL;
 	if (b->state == BOX_PAUSED)
-		json_object_set_new(rec, "level", json_string("freeze"));
+		json_object_set_new(rec, "level", json_string(pause_level(b)));
 	if (b->outcome)
 		json_object_set_new(rec, "outcome", json_string(b->outcome));
 	return rec;
 }
 
-static void tell(struct ask *a)
+void life_tell(struct ask *a)
 {
-	json_t *rec = state_record(a->box);
+	json_t *rec = life_state_record(a->box);
 
 	if (!rec)
 		return;
@@ -79,24 +79,33 @@ static void tell_all(struct box *b)
 	for (struct ask *a = b->watchers; a; a = next) {
 		next = a->wait_next;
 		if (!a->conn->dead)
-			tell(a);
+			life_tell(a);
 	}
 }
 
-/* state.json is for those who look without asking; it is never read back. */
-static void set_state(struct box *b, enum box_state state)
+static void add_pids(const struct box *b, json_t *rec)
 {
-	auto_json json_t *rec = NULL;
+	if (b->init_pid > 0)
+		json_object_set_new(rec, "init_pid", json_integer(b->init_pid));
+	json_object_set_new(rec, "supervisor_pid", json_integer(getpid()));
+}
 
+/* state.json is for those who look without asking; it is never read back. */
+void life_write_state(struct box *b)
+{
+	auto_json json_t *rec = life_state_record(b);
+
+	if (!rec)
+		return;
+	add_pids(b, rec);
+	json_write_file(b->run_fd, "state.json", rec, 0, NULL);
+}
+
+void life_set_state(struct box *b, enum box_state state)
+{
 	b->state = state;
 	b->since_ms = clock_wall_ms();
-	rec = state_record(b);
-	if (rec) {
-		json_object_set_new(rec, "init_pid", json_integer(b->init_pid));
-		json_object_set_new(rec, "supervisor_pid",
-				    json_integer(getpid()));
-		json_write_file(b->run_fd, "state.json", rec, 0, NULL);
-	}
+	life_write_state(b);
 	tell_all(b);
 }
 
@@ -168,9 +177,9 @@ int life_again(struct box *b, struct err *e)
 	b->idle_timer.arg = b->absolute_timer.arg = b->paused_timer.arg = b;
 	arm_absolute(b);
 	arm_idle(b);
-	if (b->state == BOX_PAUSED && b->ttl.paused && !b->held)
-		loop_timer_set(b->loop, &b->paused_timer,
-			       b->paused_at + b->ttl.paused);
+	pause_expire(b);
+	if (!b->init_pid)
+		return 0;
 	return loop_add(b->loop, &b->init_src, b->init_fd, EPOLLIN, on_init, b,
 			e);
 }
@@ -178,13 +187,11 @@ int life_again(struct box *b, struct err *e)
 int life_start(struct box *b, struct err *e)
 {
 	b->active_at = box_now(b);
-	set_state(b, BOX_RUNNING);
+	life_set_state(b, BOX_RUNNING);
 	return life_again(b, e);
 }
 
-/* Pause and resume. */
-
-static int stopped(const struct box *b, struct err *e)
+int life_stopped(const struct box *b, struct err *e)
 {
 	err_set(e, -ESHUTDOWN, "stopped", "the sandbox is %s%s%s",
 		state_name(b->state), b->outcome ? ": " : "",
@@ -194,160 +201,51 @@ static int stopped(const struct box *b, struct err *e)
 	return -ESHUTDOWN;
 }
 
-/* Its own time runs again. */
-static void pause_over(struct box *b)
-{
-	if (b->paused_at)
-		b->paused_total += clock_ms() - b->paused_at;
-	b->paused_at = 0;
-}
-
-static int thaw(struct box *b, struct err *e)
-{
-	struct cgroup_root *cgroups;
-	struct err resumed = {0};
-	int r;
-
-	r = box_cgroups(b, &cgroups, e);
-	if (r == 0)
-		r = cgroup_freeze(cgroups, b->id, false, THAW_MS, e);
-	if (r < 0)
-		return err_wrap(e, r, "resume");
-	err_set(&resumed, -EBUSY, "busy", "the sandbox was resumed");
-	loop_timer_set(b->loop, &b->paused_timer, 0);
-	pause_over(b);
-	b->held = false;
-	set_state(b, BOX_RUNNING);
-	b->active_at = box_now(b);
-	arm_idle(b);
-	exec_timers(b, true);
-	while (b->holders)
-		ask_fail(b->holders, &resumed);
-	return 0;
-}
-
-static int freeze(struct box *b, struct err *e)
-{
-	struct cgroup_root *cgroups;
-	int r;
-
-	r = box_cgroups(b, &cgroups, e);
-	if (r == 0)
-		r = cgroup_freeze(cgroups, b->id, true, FREEZE_MS, e);
-	if (r < 0) {
-		/* Not half frozen: it runs, whatever went wrong. */
-		if (cgroups)
-			cgroup_freeze(cgroups, b->id, false, THAW_MS, NULL);
-		return err_wrap(e, r, "pause");
-	}
-	b->paused_at = clock_ms();
-	loop_timer_set(b->loop, &b->idle_timer, 0);
-	exec_timers(b, false);
-	set_state(b, BOX_PAUSED);
-	if (b->ttl.paused)
-		loop_timer_set(b->loop, &b->paused_timer,
-			       b->paused_at + b->ttl.paused);
-	return 0;
-}
-
-int life_awake(struct box *b, struct err *e)
-{
-	if (b->state == BOX_PAUSED)
-		return thaw(b, e);
-	if (b->state != BOX_RUNNING)
-		return stopped(b, e);
-	return 0;
-}
-
-int life_pause(struct ask *a, const json_t *req, struct err *e)
-{
-	const char *level = json_str(req, "level");
-	struct box *b = a->box;
-	int r = 0;
-
-	if (*level && strcmp(level, "freeze"))
-		return err_set(e, -EOPNOTSUPP, "unsupported",
-			       "pause level '%s' is not in this release: only "
-			       "freeze",
-			       level);
-	if (b->state == BOX_STOPPING || b->state == BOX_STOPPED)
-		return stopped(b, e);
-	if (b->state == BOX_RUNNING)
-		r = freeze(b, e);
-	if (r < 0)
-		return r;
-	if (b->held && b->ttl.paused)
-		loop_timer_set(b->loop, &b->paused_timer,
-			       clock_ms() + b->ttl.paused);
-	b->held = false; /* it outlasts those who hold it */
-	ask_answer(a, state_record(b));
-	return 1;
-}
-
-int life_hold(struct ask *a, const json_t *req, struct err *e)
-{
-	struct box *b = a->box;
-	int r = 0;
-
-	(void)req;
-	if (b->state == BOX_STOPPING || b->state == BOX_STOPPED)
-		return stopped(b, e);
-	if (b->state == BOX_RUNNING) {
-		r = freeze(b, e);
-		b->held = r == 0;
-		/* Whoever holds it is there, and lets go. */
-		loop_timer_set(b->loop, &b->paused_timer, 0);
-	}
-	if (r < 0)
-		return r;
-	ask_wait(a, &b->holders);
-	tell(a);
-	return 1;
-}
-
-void life_let_go(struct box *b)
-{
-	struct err e;
-
-	/* Where that fails it stays paused, and the next operation tries. */
-	if (b->held && !b->holders && b->state == BOX_PAUSED)
-		thaw(b, &e);
-}
-
-int life_resume(struct ask *a, const json_t *req, struct err *e)
-{
-	struct box *b = a->box;
-	int r;
-
-	(void)req;
-	r = life_awake(b, e);
-	if (r < 0)
-		return r;
-	ask_answer(a, state_record(b));
-	return 1;
-}
-
 int life_watch(struct ask *a, const json_t *req, struct err *e)
 {
 	(void)req;
 	(void)e;
 	ask_wait(a, &a->box->watchers);
-	tell(a);
+	life_tell(a);
 	return 1;
+}
+
+static int add_pss(struct box *b, json_t *rec, struct err *e)
+{
+	struct cgroup_root *cgroups;
+	struct reclaim_pss pss = {0};
+	int r = 0;
+
+	if (b->init_pid > 0)
+		r = box_cgroups(b, &cgroups, e);
+	if (r == 0 && b->init_pid > 0)
+		r = reclaim_pss(cgroups, b->id, &pss, e);
+	if (r < 0)
+		return r;
+	json_object_set_new(rec, "pss_bytes",
+			    json_integer((json_int_t)pss.pss_bytes));
+	json_object_set_new(rec, "rss_bytes",
+			    json_integer((json_int_t)pss.rss_bytes));
+	json_object_set_new(rec, "swap_bytes",
+			    json_integer((json_int_t)pss.swap_bytes));
+	return 0;
 }
 
 int life_inspect(struct ask *a, const json_t *req, struct err *e)
 {
-	auto_json json_t *rec = state_record(a->box);
+	auto_json json_t *rec = life_state_record(a->box);
 	struct box *b = a->box;
 	json_t *spec = NULL;
 	struct cgroup_stats st;
 	int r;
 
-	(void)req;
 	r = box_spec(b, &spec, e);
-	if (r < 0)
+	if (r == 0 && json_flag(req, "pss"))
+		r = add_pss(b, spec, e);
+	if (r < 0) {
+		json_decref(spec);
 		return r;
+	}
 	box_stats(b, &st);
 	if (!rec || json_object_update(spec, rec) < 0) {
 		json_decref(spec);
@@ -355,8 +253,7 @@ int life_inspect(struct ask *a, const json_t *req, struct err *e)
 	}
 	json_object_set_new(spec, "created_ms",
 			    json_integer((json_int_t)b->created_ms));
-	json_object_set_new(spec, "supervisor_pid", json_integer(getpid()));
-	json_object_set_new(spec, "init_pid", json_integer(b->init_pid));
+	add_pids(b, spec);
 	json_object_set_new(spec, "memory_bytes",
 			    json_integer((json_int_t)st.memory_bytes));
 	json_object_set_new(spec, "memory_peak_bytes",
@@ -415,6 +312,7 @@ static void over(struct box *b)
 
 	loop_timer_set(b->loop, &b->grace_timer, 0);
 	loop_timer_set(b->loop, &b->poll_timer, 0);
+	pause_abort(b);
 	/* On record before anybody hears of it. */
 	death = death_record(b);
 	if (death && teardown_record(&b->tree, b->id, death, NULL) < 0)
@@ -424,13 +322,13 @@ static void over(struct box *b)
 	while (b->execs)
 		exec_abandon(b->execs, b->outcome);
 	teardown_name(&b->tree, b->id);
-	set_state(b, BOX_STOPPED);
+	life_set_state(b, BOX_STOPPED);
 	while (b->stop_asks)
-		ask_answer(b->stop_asks, state_record(b));
+		ask_answer(b->stop_asks, life_state_record(b));
 	while (b->watchers)
-		ask_answer(b->watchers, state_record(b));
+		ask_answer(b->watchers, life_state_record(b));
 	while (b->holders)
-		ask_answer(b->holders, state_record(b));
+		ask_answer(b->holders, life_state_record(b));
 	box_end(b);
 }
 
@@ -564,7 +462,12 @@ void life_end(struct box *b, const char *outcome, unsigned grace_ms)
 	for (struct exec *x = b->execs; x; x = x->next)
 		if (!x->gone && !x->cause)
 			x->cause = outcome;
-	set_state(b, BOX_STOPPING);
+	life_set_state(b, BOX_STOPPING);
+	pause_abort(b);
+	if (!b->init_pid) { /* nothing of it is left but files */
+		over(b);
+		return;
+	}
 	if (frozen || grace_ms == 0 || others_left(b) == 0)
 		kill_now(b);
 	else
@@ -578,7 +481,7 @@ int life_stop(struct ask *a, const json_t *req, struct err *e)
 
 	(void)e;
 	if (b->state == BOX_STOPPED) {
-		ask_answer(a, state_record(b));
+		ask_answer(a, life_state_record(b));
 		return 1;
 	}
 	ask_wait(a, &b->stop_asks);

@@ -176,7 +176,7 @@ static int read_spec(struct box *b, struct err *e)
 }
 
 /* The process a pidfd is of, in our pid namespace. */
-static int find_init(struct box *b, struct err *e)
+static int find_init(struct box *b, const json_t *was, struct err *e)
 {
 	auto_free char *text = NULL;
 	char path[40], *line;
@@ -187,8 +187,9 @@ static int find_init(struct box *b, struct err *e)
 	if (r < 0)
 		return r;
 	line = strstr(text, "\nPid:");
-	b->init_pid = line ? (pid_t)strtol(line + 5, NULL, 10) : -1;
-	if (b->init_pid <= 0)
+	b->init_pid = line ? (pid_t)strtol(line + 5, NULL, 10) : 0;
+	/* One that had a life before is told of its end by its loop. */
+	if (b->init_pid <= 0 && !was)
 		return err_set(e, -ESRCH, "stopped", "pid 1 has ended already");
 	return 0;
 }
@@ -196,12 +197,16 @@ static int find_init(struct box *b, struct err *e)
 static int begin(struct box *b, const char *id, int state, struct err *e)
 {
 	static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
-	int r;
+	auto_json json_t *was = NULL;
+	int r = 0;
 
 	if (!tree_is_id(id))
 		return err_set(e, -EINVAL, "usage", "'%s' is no sandbox", id);
 	memcpy(b->id, id, sizeof(b->id));
-	r = check_dumpable(e);
+	if (state >= 0)
+		r = reexec_read(b, state, &was, e);
+	if (r == 0)
+		r = check_dumpable(e);
 	if (r == 0)
 		r = tree_init(&b->tree, e);
 	if (r == 0)
@@ -211,7 +216,7 @@ static int begin(struct box *b, const char *id, int state, struct err *e)
 	if (r == 0)
 		r = read_spec(b, e);
 	if (r == 0)
-		r = find_init(b, e);
+		r = find_init(b, was, e);
 	if (r == 0)
 		r = loop_new(&b->loop, e);
 	if (r < 0)
@@ -228,8 +233,8 @@ static int begin(struct box *b, const char *id, int state, struct err *e)
 		r = conn_listen(b, e);
 	if (r < 0)
 		return r;
-	if (state >= 0)
-		return reexec_load(b, state, e);
+	if (was)
+		return reexec_load(b, was, e);
 	r = life_start(b, e);
 	if (r == 0)
 		exec_first(b);

@@ -14,6 +14,7 @@
 #include "exec.h"
 #include "life.h"
 #include "ops.h"
+#include "pause.h"
 #include "repeat.h"
 #include "session.h"
 #include "wire/record.h"
@@ -147,11 +148,15 @@ static void on_deadline(struct loop *l, struct loop_timer *t)
 {
 	struct ask *a = t->arg;
 	struct exec *x = a->starter ? exec_find(a->box, a->exec) : NULL;
+	struct box *b = a->box;
+	bool job = a->job;
 	struct err e;
 
 	(void)l;
 	err_set(&e, -ETIMEDOUT, "deadline", "the time for it is over");
 	ask_fail(a, &e);
+	if (job)
+		job_cancel(b);
 	if (x)
 		exec_kill(x, "killed", x->grace_ms);
 }
@@ -182,10 +187,10 @@ static int op_attach(struct ask *a, json_t *req, struct err *e)
 	x = exec_find(a->box, json_str(req, "exec"));
 	if (!x)
 		return answer_past(a, json_str(req, "exec"), e);
-	r = life_awake(a->box, e);
+	r = pause_awake(a, req, e);
 	if (r == 0)
 		r = exec_attach(x, a, req, e);
-	if (r < 0)
+	if (r != 0)
 		return r;
 	ask_wait(a, &x->waiters);
 	return 1;
@@ -207,16 +212,16 @@ static int op_wait(struct ask *a, json_t *req, struct err *e)
 	return 1;
 }
 
-static int running(struct ask *a, const json_t *req, struct exec **ret,
-		   struct err *e)
+/* 0: and the command; 1: parked. */
+static int running(struct ask *a, json_t *req, struct exec **ret, struct err *e)
 {
 	json_t *past = NULL;
 	int r;
 
 	r = field_need(req, "exec", e);
 	if (r == 0)
-		r = life_awake(a->box, e);
-	if (r < 0)
+		r = pause_awake(a, req, e);
+	if (r != 0)
 		return r;
 	*ret = exec_find(a->box, json_str(req, "exec"));
 	if (*ret && !(*ret)->gone)
@@ -275,7 +280,7 @@ static int op_signal(struct ask *a, json_t *req, struct err *e)
 	r = field_need(req, "signal", e);
 	if (r == 0)
 		r = running(a, req, &x, e);
-	if (r < 0)
+	if (r != 0)
 		return r;
 	sig = signal_of(req, e);
 	if (sig < 0)
@@ -295,8 +300,9 @@ static int op_input(struct ask *a, json_t *req, struct err *e)
 	int r;
 
 	r = running(a, req, &x, e);
-	if (r == 0)
-		r = json_get_bytes(req, "data", &data, &len, e);
+	if (r != 0)
+		return r;
+	r = json_get_bytes(req, "data", &data, &len, e);
 	if (r < 0)
 		return r;
 	return exec_input(x, a, data, len, json_flag(req, "close"), e);
@@ -313,7 +319,7 @@ static int op_resize(struct ask *a, json_t *req, struct err *e)
 		r = field_need(req, "cols", e);
 	if (r == 0)
 		r = running(a, req, &x, e);
-	if (r < 0)
+	if (r != 0)
 		return r;
 	if (x->tty_fd < 0)
 		return err_set(e, -EBADMSG, "bad_value", "%s has no terminal",
@@ -373,16 +379,20 @@ static struct ask *find_ask(struct ask *mine, const json_t *id)
 static int op_cancel(struct ask *a, json_t *req, struct err *e)
 {
 	struct ask *other = find_ask(a, json_object_get(req, "cancel"));
+	struct box *b = a->box;
 	struct exec *x;
 	struct err why;
+	int r;
 
 	if (!other)
 		return err_set(e, -ENOENT, "not_found",
 			       "no request of that id is waiting");
-	x = other->starter ? exec_find(a->box, other->exec) : NULL;
-	if (x && life_awake(a->box, e) < 0)
-		return e->r;
+	x = other->starter ? exec_find(b, other->exec) : NULL;
+	if (x && (r = pause_awake(a, req, e)) != 0)
+		return r;
 	ask_answer(a, NULL);
+	if (other->job)
+		job_cancel(b);
 	if (x) {
 		exec_kill(x, "killed", x->grace_ms);
 		return 1;
@@ -394,34 +404,6 @@ static int op_cancel(struct ask *a, json_t *req, struct err *e)
 
 typedef int op_fn(struct ask *a, json_t *req, struct err *e);
 
-static int op_session(struct ask *a, json_t *req, struct err *e)
-{
-	return session_open(a, req, e);
-}
-
-static int op_close(struct ask *a, json_t *req, struct err *e)
-{
-	return session_close(a, req, e);
-}
-
-static int op_pause(struct ask *a, json_t *req, struct err *e)
-{
-	return life_pause(a, req, e);
-}
-
-static int op_resume(struct ask *a, json_t *req, struct err *e)
-{
-	return life_resume(a, req, e);
-}
-
-static int op_snapshot(struct ask *a, json_t *req, struct err *e)
-{
-	(void)a;
-	(void)req;
-	return err_set(e, -EOPNOTSUPP, "unsupported",
-		       "snapshots are not in this release");
-}
-
 static int op_stop(struct ask *a, json_t *req, struct err *e)
 {
 	return life_stop(a, req, e);
@@ -430,11 +412,6 @@ static int op_stop(struct ask *a, json_t *req, struct err *e)
 static int op_inspect(struct ask *a, json_t *req, struct err *e)
 {
 	return life_inspect(a, req, e);
-}
-
-static int op_hold(struct ask *a, json_t *req, struct err *e)
-{
-	return life_hold(a, req, e);
 }
 
 static int op_watch(struct ask *a, json_t *req, struct err *e)
@@ -458,13 +435,13 @@ static const struct op {
 	{"input", T(input_fields), op_input},
 	{"resize", T(resize_fields), op_resize},
 	{"list-execs", NULL, 0, op_list},
-	{"session", T(session_fields), op_session},
-	{"close-session", T(close_fields), op_close},
+	{"session", T(session_fields), session_open},
+	{"close-session", T(close_fields), session_close},
 	{"file", T(file_fields), exec_file},
-	{"pause", T(pause_fields), op_pause},
-	{"resume", NULL, 0, op_resume},
-	{"snapshot", T(snapshot_fields), op_snapshot},
-	{"hold", NULL, 0, op_hold},
+	{"pause", T(pause_fields), pause_op_pause},
+	{"resume", NULL, 0, pause_op_resume},
+	{"snapshot", T(snapshot_fields), pause_op_snapshot},
+	{"hold", NULL, 0, pause_op_hold},
 	{"stop", T(stop_fields), op_stop},
 	{"inspect", T(inspect_fields), op_inspect},
 	{"watch", NULL, 0, op_watch},
@@ -523,6 +500,7 @@ static int take(struct ask *a, json_t *req, struct err *e)
 		return r;
 	key = json_str(req, "key");
 	if (*key && op->fn != exec_request) {
+		free(a->key); /* it may have been parked */
 		a->key = strdup(key);
 		a->key_hash = repeat_hash(req);
 	}

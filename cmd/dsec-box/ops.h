@@ -5,7 +5,7 @@
 #include "conn.h"
 
 /* ops_take(a, req): do what ${req} says, by its "op"; the ask gets its answer
- * now or later. */
+ * now or later.  Again is fine for one that was parked. */
 void ops_take(struct ask *a, json_t *req);
 
 /* ops_deadline(a, at_ms): give up then (clock_ms(); 0: never). */

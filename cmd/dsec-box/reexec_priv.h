@@ -2,7 +2,17 @@
 #ifndef DSEC_BOX_REEXEC_PRIV_H
 #define DSEC_BOX_REEXEC_PRIV_H
 
-/* Of what one program writes down and the next one reads. */
-#define REEXEC_VERSION 1
+#include "box.h"
+
+/* Of what one program writes down and the next one reads.  Releases that wrote
+ * REEXEC_OLDEST knew neither levels nor checkpoints. */
+#define REEXEC_VERSION 2
+#define REEXEC_OLDEST  1
+
+/*
+ * reexec_save(b, copy, e): written down; ${copy}: without clients and what is
+ * theirs.  NULL: ${e} has why.
+ */
+json_t *reexec_save(struct box *b, bool copy, struct err *e);
 
 #endif

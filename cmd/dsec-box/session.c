@@ -112,17 +112,14 @@ void session_watch_idle(struct session *s, bool on)
 	}
 }
 
-/* Write what the pipe takes of the script. */
-static void push_text(struct session *s);
-
 static void on_script(struct loop *l, struct loop_source *src, uint32_t events)
 {
 	(void)events;
 	loop_del(l, src);
-	push_text(src->arg);
+	session_push(src->arg);
 }
 
-static void push_text(struct session *s)
+void session_push(struct session *s)
 {
 	ssize_t n;
 
@@ -193,7 +190,7 @@ static void run_next(struct session *s)
 	}
 	free(steal_ptr(x->script));
 	exec_armed(x);
-	push_text(s);
+	session_push(s);
 }
 
 void session_idle(struct session *s, struct exec *x)
@@ -477,6 +474,6 @@ int session_greet(struct session *s)
 	s->late.fn = on_silent;
 	s->late.arg = s;
 	loop_timer_set(s->box->loop, &s->late, clock_ms() + READY_MS);
-	push_text(s);
+	session_push(s);
 	return 0;
 }

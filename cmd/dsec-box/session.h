@@ -15,8 +15,8 @@
  */
 
 /* The ops: 1: the ask is answered or waits; -errno. */
-int session_open(struct ask *a, const json_t *req, struct err *e);
-int session_close(struct ask *a, const json_t *req, struct err *e);
+int session_open(struct ask *a, json_t *req, struct err *e);
+int session_close(struct ask *a, json_t *req, struct err *e);
 
 /* session_exec(a, req, e): the op "exec" with "session". */
 int session_exec(struct ask *a, const json_t *req, struct err *e);

@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "life.h"
+#include "pause.h"
 #include "session_priv.h"
 #include "starter.h"
 #include "wire/field.h"
@@ -127,14 +128,14 @@ static void undo(struct session *s)
 	session_free(s);
 }
 
-int session_open(struct ask *a, const json_t *req, struct err *e)
+int session_open(struct ask *a, json_t *req, struct err *e)
 {
 	struct box *b = a->box;
 	struct session *s;
 	int r;
 
-	r = life_awake(b, e);
-	if (r < 0)
+	r = pause_awake(a, req, e);
+	if (r != 0)
 		return r;
 	if (b->nsessions >= BOX_SESSIONS_MAX)
 		return err_set(e, -EBUSY, "busy", "%d sessions are open",
@@ -174,15 +175,15 @@ static struct session *find(struct box *b, const json_t *req, struct err *e)
 	return s;
 }
 
-int session_close(struct ask *a, const json_t *req, struct err *e)
+int session_close(struct ask *a, json_t *req, struct err *e)
 {
 	struct session *s;
 	int r;
 
 	r = field_need(req, "session", e);
 	if (r == 0)
-		r = life_awake(a->box, e);
-	if (r < 0)
+		r = pause_awake(a, req, e);
+	if (r != 0)
 		return r;
 	s = find(a->box, req, e);
 	if (!s)

@@ -38,6 +38,9 @@ int session_watch(struct session *s, struct err *e);
 void session_watch_idle(struct session *s, bool on);
 int session_greet(struct session *s);
 
+/* session_push(s): write what the pipe takes of its text. */
+void session_push(struct session *s);
+
 /* quote.c */
 
 /* session_quote(b, word): add ${word} as one word of the shell. */

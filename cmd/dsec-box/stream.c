@@ -165,6 +165,13 @@ void stream_finish(struct stream *s)
 		step(s, false);
 }
 
+void stream_drain(struct stream *s)
+{
+	/* One that is not watched waits for a reader. */
+	if (!s->ended && s->watching)
+		step(s, false);
+}
+
 int stream_attach(struct stream *s, bool lossy, uint64_t id, int *ret_fd,
 		  struct err *e)
 {

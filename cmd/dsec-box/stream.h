@@ -39,6 +39,9 @@ int stream_start(struct stream *s, struct err *e);
  * Again: try once more now, as when a reader is not to be waited for. */
 void stream_finish(struct stream *s);
 
+/* stream_drain(s): move what there is now, as far as readers let it. */
+void stream_drain(struct stream *s);
+
 /* stream_attach(s, lossy, id, ret_fd, e): a reader; the read end of its pipe,
  * the caller's. */
 int stream_attach(struct stream *s, bool lossy, uint64_t id, int *ret_fd,

@@ -10,6 +10,7 @@
 #include "exec.h"
 
 #define BACKLOG	  (256 * 1024) /* in our pipe before the terminal waits */
+#define ALL	  (768 * 1024) /* with room for what a terminal holds */
 #define RETRY_MS  10
 #define READ_SIZE 4096 /* a terminal gives no more at once */
 
@@ -31,22 +32,22 @@ static void ended(struct exec *x)
 		fd_close(steal_fd(&x->tty_pipe));
 }
 
-static bool has_room(const struct exec *x)
+static bool has_room(const struct exec *x, int backlog)
 {
 	int n = 0;
 
-	return ioctl(x->out[0].rec.src, FIONREAD, &n) == 0 && n < BACKLOG;
+	return ioctl(x->out[0].rec.src, FIONREAD, &n) == 0 && n < backlog;
 }
 
 /* 1: moved some, 0: nothing now, -1: at its end. */
-static int move(struct exec *x)
+static int move(struct exec *x, int backlog)
 {
 	char buf[READ_SIZE];
 	ssize_t n;
 
 	if (x->tty_pipe < 0)
 		return -1;
-	if (!has_room(x))
+	if (!has_room(x, backlog))
 		return 0;
 	n = read(x->tty_fd, buf, sizeof(buf));
 	if (n > 0) {
@@ -76,10 +77,10 @@ static void on_tty(struct loop *l, struct loop_source *s, uint32_t events)
 
 	(void)events;
 	for (int i = 0; r > 0 && i < 16; i++)
-		r = move(x);
+		r = move(x, BACKLOG);
 	if (r < 0) {
 		ended(x);
-	} else if (!has_room(x)) {
+	} else if (!has_room(x, BACKLOG)) {
 		unwatch(x);
 		x->tty_retry.fn = on_retry;
 		x->tty_retry.arg = x;
@@ -112,11 +113,25 @@ bool exec_tty_drain(struct exec *x)
 	int r;
 
 	do
-		r = move(x);
+		r = move(x, BACKLOG);
 	while (r > 0);
 	if (r < 0)
 		ended(x);
 	return r < 0;
+}
+
+void exec_tty_empty(struct exec *x)
+{
+	if (x->tty_fd < 0 || x->tty_pipe < 0)
+		return;
+	while (move(x, ALL) > 0)
+		;
+}
+
+void exec_tty_sleep(struct exec *x)
+{
+	unwatch(x);
+	loop_timer_set(x->box->loop, &x->tty_retry, 0);
 }
 
 void exec_tty_done(struct exec *x)

@@ -29,7 +29,9 @@ is_({k: r.get(k) for k in ("labels", "image", "created_ms", "generation")},
     "a pause changes nothing else")
 is_(b.out(["echo", "x"]), b"x\n", "any operation resumes")
 is_(b.call(op="inspect")["state"], "running", "it runs")
-is_(code(b.call(op="pause", level="disk")), "unsupported", "no other level")
+is_(code(b.call(op="pause", level="disk")), "not_checkpointable",
+    "the image of the host cannot go to disk")
+is_(code(b.call(op="pause", level="deep")), "bad_value", "no such level")
 for _ in range(50):
     b.call(op="pause")
     b.call(op="resume")
