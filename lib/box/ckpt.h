@@ -18,7 +18,8 @@
  *
  *   manifest.json  written last: what has none is no checkpoint
  *   files          all the others: a line each of size, checksum, path
- *   img/           the engine's images; not with engine "none"
+ *   img/           the engine's images (0755 and 0644, as sys/engine.h tells);
+ *                  not with engine "none"
  *   init           the program that pid 1 runs
  *   state.json     what the supervisor knew (dsec-box's --state)
  *   pipe-<inode>   bytes that stood in a pipe between inside and supervisor

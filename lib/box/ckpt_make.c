@@ -51,7 +51,9 @@ int ckpt_begin(const char *path, int *ret_dirfd, struct err *e)
 	if (mkdirat(parent, tmp, 0700) < 0)
 		return err_sys(e, errno, "make '%s" CKPT_NEW "'", path);
 	dir = openat(parent, tmp, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (dir < 0 || mkdirat(dir, CKPT_IMAGES, 0700) < 0) {
+	/* Others may pass: see sys/engine.h.  They do not get here. */
+	if (dir < 0 || mkdirat(dir, CKPT_IMAGES, 0700) < 0 ||
+	    fchmodat(dir, CKPT_IMAGES, 0755, 0) < 0) {
 		r = err_sys(e, errno, "make '%s" CKPT_NEW "'", path);
 		(void)fd_remove_tree(parent, tmp, NULL);
 		return r;
