@@ -93,6 +93,7 @@ static int make_root(struct try *y, struct err *e)
 	r = fd_read_file(AT_FDCWD, y->libexec, INIT_MAX, &init, &len, e);
 	if (r < 0)
 		return r;
+	umask(022); /* whatever our caller's is: others must get in */
 	if (chdir(y->stage) < 0 || mkdir("root", 0755) < 0 ||
 	    mkdir("root/proc", 0755) < 0 || mkdir("img", 0755) < 0 ||
 	    mkdir("work", 0700) < 0 ||
