@@ -4,27 +4,29 @@
 #include <string.h>
 
 #include "base/proc.h"
-#include "box/claim.h"
+#include "box/uses.h"
 #include "doctor.h"
 #include "img/mount.h"
 
 #define UNMOUNT_MS 60000
 
-/* Layers that are there, and which of them a claim names. */
+/* Layers that are there, and which of them somebody needs. */
 struct seen {
 	json_t *list;
 	struct digest *used;
 	size_t nused;
 };
 
-static int note_used(void *arg, const char *id, const json_t *claim,
-		     const struct digest *layers, size_t n, struct err *e)
+static int note_used(void *arg, const char *type, const char *id,
+		     const char *name, const struct digest *layers, size_t n,
+		     struct err *e)
 {
 	struct seen *s = arg;
 	struct digest *p;
 
+	(void)type;
 	(void)id;
-	(void)claim;
+	(void)name;
 	p = realloc(s->used, (s->nused + n) * sizeof(*p));
 	if (!p)
 		return err_sys(e, ENOMEM, "layers");
@@ -62,7 +64,7 @@ static int layer_list(const struct doctor *d, json_t **ret_list, struct err *e)
 
 	if (!s.list)
 		return err_sys(e, ENOMEM, "layers");
-	r = claim_layers(&d->tree, note_used, &s, e);
+	r = uses_layers(&d->tree, note_used, &s, e);
 	if (r == 0)
 		r = layer_each(&n, note_layer, &s, e);
 	free(s.used);

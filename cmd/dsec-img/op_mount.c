@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "box/claim.h"
+#include "box/uses.h"
 #include "img.h"
 #include "img/mount.h"
 
@@ -107,12 +108,14 @@ struct gone {
 	json_t *list, *users; /* users: borrowed from the answer, or NULL */
 };
 
-static int add_user(void *arg, const char *id, const json_t *claim,
-		    const struct digest *layers, size_t n, struct err *e)
+static int add_user(void *arg, const char *type, const char *id,
+		    const char *name, const struct digest *layers, size_t n,
+		    struct err *e)
 {
 	struct gone *g = arg;
 
-	(void)claim;
+	(void)type;
+	(void)name;
 	for (size_t i = 0; i < n; i++)
 		if (digest_eq(&layers[i], g->d) &&
 		    json_array_append_new(g->users, json_string(id)) < 0)
@@ -132,7 +135,7 @@ static int unmount(struct gone *g, const struct digest *d, bool *ret_used,
 	g->d = d;
 	r = claim_hold(g->tree, &hold, e);
 	if (r == 0)
-		r = claim_layers(g->tree, add_user, g, e);
+		r = uses_layers(g->tree, add_user, g, e);
 	*ret_used = r == 0 && json_array_size(g->users) > before;
 	if (r < 0 || *ret_used)
 		return r;
@@ -202,13 +205,15 @@ static int note(void *arg, const struct digest *d, enum image_way way,
 	return 0;
 }
 
-static int note_claimed(void *arg, const char *id, const json_t *claim,
-			const struct digest *layers, size_t n, struct err *e)
+static int note_used(void *arg, const char *type, const char *id,
+		     const char *name, const struct digest *layers, size_t n,
+		     struct err *e)
 {
 	int r = 0;
 
+	(void)type;
 	(void)id;
-	(void)claim;
+	(void)name;
 	for (size_t i = 0; r == 0 && i < n; i++)
 		r = note(arg, &layers[i], IMAGE_AUTO, e);
 	return r;
@@ -219,7 +224,7 @@ static int tidy(const struct gone *g, struct err *e)
 	struct found used = {NULL, 0};
 	int r;
 
-	r = claim_layers(g->tree, note_claimed, &used, e);
+	r = uses_layers(g->tree, note_used, &used, e);
 	if (r == 0)
 		r = layer_leases_tidy(g->n, g->s, used.d, used.n, e);
 	free(used.d);

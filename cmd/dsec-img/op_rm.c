@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "box/claim.h"
+#include "box/uses.h"
 #include "item.h"
 
 #define LISTED_MAX 380 /* bytes of users in the message */
@@ -110,14 +111,15 @@ static int find_gone(struct removal *rm, const struct digest *d, struct err *e)
 
 /* --- users --------------------------------------------------------------- */
 
-static int claim_uses(void *arg, const char *id, const json_t *claim,
-		      const struct digest *layers, size_t n, struct err *e)
+static int node_uses(void *arg, const char *type, const char *id,
+		     const char *name, const struct digest *layers, size_t n,
+		     struct err *e)
 {
 	struct removal *rm = arg;
 
 	if (!any_gone(rm, layers, n))
 		return 0;
-	return add_user(rm, "sandbox", id, json_str(claim, "name"), e);
+	return add_user(rm, type, id, name, e);
 }
 
 /* A layer that was packed on one of them, reached by ${name}. */
@@ -235,7 +237,7 @@ static int remove_name(struct removal *rm, const struct img_name *name,
 		return r;
 	r = claims_hold(rm->c, &lock, &rm->unseen, e);
 	if (r > 0)
-		r = claim_layers(&rm->c->tree, claim_uses, rm, e);
+		r = uses_layers(&rm->c->tree, node_uses, rm, e);
 	return r < 0 ? r : remove_locked(rm, name, &d, e);
 }
 

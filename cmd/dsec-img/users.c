@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "box/claim.h"
+#include "box/uses.h"
 #include "item.h"
 
 int claims_hold(struct img_ctx *c, int *ret_fd, bool *ret_unseen, struct err *e)
@@ -34,15 +35,17 @@ int claims_unseen(bool unseen, json_t *answer)
 		      : 0;
 }
 
-static int add_layers(void *arg, const char *id, const json_t *claim,
-		      const struct digest *layers, size_t n, struct err *e)
+static int add_layers(void *arg, const char *type, const char *id,
+		      const char *name, const struct digest *layers, size_t n,
+		      struct err *e)
 {
+	(void)type;
 	(void)id;
-	(void)claim;
+	(void)name;
 	return dset_add(arg, layers, n, e);
 }
 
 int claims_in_use(struct img_ctx *c, struct dset *set, struct err *e)
 {
-	return claim_layers(&c->tree, add_layers, set, e);
+	return uses_layers(&c->tree, add_layers, set, e);
 }

@@ -143,9 +143,7 @@ int snap_list(const struct tree *t, const char *project, snap_list_fn *fn,
 /*
  * snap_layers(t, fn, arg, e):
  * Every snapshot that needs layers of the store, their manifests' digests
- * lowest first: none of them may be pruned.  To be called after claim_layers(),
- * both under one claim_hold(): a snapshot is complete before its source's claim
- * ends, and held until the claims of those made from it have begun.
+ * lowest first: none of them may be pruned; see box/uses.h.
  */
 typedef int snap_layers_fn(void *arg, const char *id, const char *name,
 			   const struct digest *layers, size_t n,

@@ -18,7 +18,7 @@ const struct exit_code exit_codes[] = {
 	{"session_unknown", EXIT_NO, "no such session in that sandbox"},
 	{"image_unknown", EXIT_NO, "no such image in the store"},
 	{"image_damaged", EXIT_NO, "an image or its store is not what its digests say"},
-	{"image_in_use", EXIT_NO, "sandboxes, layers or leases use the image; the message names them"},
+	{"image_in_use", EXIT_NO, "sandboxes, snapshots, layers or leases use the image; the message names them"},
 	{"bad_archive", EXIT_BAD_RECORD, "an archive cannot be imported; the message has entry and offset"},
 	{"user_unknown", EXIT_NO, "the sandbox has no such user or group"},
 	{"cwd", EXIT_NO, "the working directory is missing, no directory or not accessible"},

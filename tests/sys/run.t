@@ -122,7 +122,9 @@ refuse image_unknown '{"image":"root/py:3.12"}' 1
 refuse bad_value '{"profile":"nosuch"}' 65
 refuse unsupported '{"backend":"microvm"}' 69
 refuse image_unknown '{"layers":["root/nosuch:1"]}' 1
-for f in '"snapshot":"s"' '"network_rules":{"pypi":true}' \
+refuse snapshot_unknown '{"snapshot":"s"}' 1
+refuse bad_value '{"snapshot":"s","memory_limit_mb":64}' 65
+for f in '"network_rules":{"pypi":true}' \
 	'"phases":{}' '"publish":["80"]' '"qos":"ls"'; do
 	refuse unsupported "{$f}" 69
 done

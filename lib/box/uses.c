@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "box/claim.h"
+#include "box/recover.h"
+#include "box/snap.h"
+#include "box/uses.h"
+#include "img/manifest.h"
+
+struct uses {
+	uses_fn *fn;
+	void *arg;
+};
+
+static int of_claim(void *arg, const char *id, const json_t *claim,
+		    const struct digest *layers, size_t n, struct err *e)
+{
+	const struct uses *u = arg;
+
+	return u->fn(u->arg, "sandbox", id, json_str(claim, "name"), layers, n,
+		     e);
+}
+
+static int of_snapshot(void *arg, const char *id, const char *name,
+		       const struct digest *layers, size_t n, struct err *e)
+{
+	const struct uses *u = arg;
+
+	return u->fn(u->arg, "snapshot", id, name, layers, n, e);
+}
+
+static int of_paused(void *arg, const char *id, const json_t *spec,
+		     struct err *e)
+{
+	struct digest layers[ENV_LAYERS_MAX];
+	const struct uses *u = arg;
+	const json_t *v;
+	size_t i, n = 0;
+
+	json_array_foreach(json_object_get(spec, "image_layers"), i, v) {
+		const char *hex = json_string_value(v);
+
+		if (hex && n < ENV_LAYERS_MAX &&
+		    digest_parse(hex, &layers[n]) == 0)
+			n++;
+	}
+	return n ? u->fn(u->arg, "sandbox", id, json_str(spec, "name"), layers,
+			 n, e)
+		 : 0;
+}
+
+int uses_layers(const struct tree *t, uses_fn *fn, void *arg, struct err *e)
+{
+	struct uses u = {fn, arg};
+	char path[PATH_MAX];
+	int r;
+
+	r = claim_layers(t, of_claim, &u, e);
+	if (r == 0)
+		r = tree_path(path, e, "%s/sb", t->lib);
+	if (r != 0)
+		return r;
+	if (faccessat(AT_FDCWD, path, R_OK | X_OK, AT_EACCESS) < 0 &&
+	    errno == EACCES)
+		return 0;
+	r = recover_each(t, of_paused, &u, e);
+	return r ? r : snap_layers(t, of_snapshot, &u, e);
+}
