@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <fcntl.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include "box/claim.h"
 #include "box/recover.h"
@@ -55,15 +54,15 @@ int uses_layers(const struct tree *t, uses_fn *fn, void *arg, struct err *e)
 {
 	struct uses u = {fn, arg};
 	char path[PATH_MAX];
+	struct stat st;
 	int r;
 
 	r = claim_layers(t, of_claim, &u, e);
 	if (r == 0)
-		r = tree_path(path, e, "%s/sb", t->lib);
+		r = tree_path(path, e, "%s/sb/.", t->lib);
 	if (r != 0)
 		return r;
-	if (faccessat(AT_FDCWD, path, R_OK | X_OK, AT_EACCESS) < 0 &&
-	    errno == EACCES)
+	if (stat(path, &st) < 0 && (errno == EACCES || errno == EPERM))
 		return 0;
 	r = recover_each(t, of_paused, &u, e);
 	return r ? r : snap_layers(t, of_snapshot, &u, e);
