@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "box/restore.h"
 #include "ckpt_cmd.h"
 #include "wire/exit.h"
 
 int hook_restore(const char *action)
 {
-	(void)action;
-	return EXIT_OK;
+	return restore_hook(action) < 0 ? EXIT_SYSTEM : EXIT_OK;
 }

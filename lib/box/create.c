@@ -205,6 +205,22 @@ int create_use_profile(struct creator *c, const char *name, struct err *e)
 	return profile_load(name, &c->profile, e);
 }
 
+int creator_ready(struct creator *c, const json_t *spec, struct err *e)
+{
+	const struct image_where w = create_where(c);
+	int r;
+
+	create_drop_image(c);
+	r = image_again(&w, spec, &c->image, e);
+	if (r < 0 && e && !strcmp(e->code, "image_unknown"))
+		e->code = "incompatible";
+	if (r == 0)
+		r = create_use_profile(c, json_str(spec, "profile"), e);
+	if (r == 0 && c->image.digests)
+		r = create_bring_layers(c, spec, e);
+	return r;
+}
+
 static uint64_t cpu_milli(const json_t *spec)
 {
 	const json_t *cores = json_object_get(spec, "cpu_cores_limit");

@@ -29,6 +29,13 @@ void creator_close(struct creator *c);
  */
 int creator_command(struct creator *c, json_t *spec, struct err *e);
 
+/*
+ * creator_ready(c, spec, e): image and profile of ${spec}, that of a sandbox
+ * which was made once, are those of ${c}, and the layers, which are claimed, are
+ * mounted.  "incompatible" where the store has them no more.
+ */
+int creator_ready(struct creator *c, const json_t *spec, struct err *e);
+
 /* A sandbox being made, or made. */
 struct created {
 	char id[BOX_ID_LEN + 1];

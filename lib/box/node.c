@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -12,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/proc.h"
 #include "box/node.h"
+#include "box/profile_file.h"
 
 #define INIT_SIZE_MAX (64 * 1024)
 
@@ -108,19 +110,18 @@ static int template_path(const struct tree *t, const char *file, char *path,
 }
 
 /* The lock is on $DSEC_RUN/mnt; who comes second finds it made. */
-static int make_template(const struct tree *t, const char *file,
-			 const char *path, const char *sign, struct err *e)
+static int make_template(const struct tree *t, const char *init, size_t len,
+			 const char *path, struct err *e)
 {
-	auto_free char *init = NULL;
+	char mnt[PATH_MAX], sign[PATH_MAX + 16];
 	auto_close int lock = -1;
-	char mnt[PATH_MAX];
 	mode_t mask;
-	size_t len;
 	int r;
 
-	r = fd_read_file(AT_FDCWD, file, INIT_SIZE_MAX, &init, &len, e);
-	if (r == 0)
-		r = tree_path(mnt, e, "%s/mnt", t->run);
+	snprintf(sign, sizeof(sign), "%s/dsec-init", path);
+	if (access(sign, F_OK) == 0)
+		return 0;
+	r = tree_path(mnt, e, "%s/mnt", t->run);
 	if (r < 0)
 		return r;
 	lock = open(mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -139,6 +140,8 @@ static int make_template(const struct tree *t, const char *file,
 int node_dev(const struct tree *t, char *path, struct err *e)
 {
 	char file[PATH_MAX], sign[PATH_MAX + 16];
+	auto_free char *init = NULL;
+	size_t len;
 	int r;
 
 	r = proc_libexec("dsec-init", file, sizeof(file), e);
@@ -149,5 +152,28 @@ int node_dev(const struct tree *t, char *path, struct err *e)
 	snprintf(sign, sizeof(sign), "%s/dsec-init", path);
 	if (access(sign, F_OK) == 0)
 		return 0;
-	return make_template(t, file, path, sign, e);
+	r = fd_read_file(AT_FDCWD, file, INIT_SIZE_MAX, &init, &len, e);
+	return r < 0 ? r : make_template(t, init, len, path, e);
+}
+
+int node_dev_with(const struct tree *t, const char *init, char *path,
+		  struct err *e)
+{
+	auto_free char *theirs = NULL, *ours = NULL;
+	char file[PATH_MAX + 16];
+	size_t n, m;
+	int r;
+
+	r = fd_read_file(AT_FDCWD, init, INIT_SIZE_MAX, &theirs, &n, e);
+	if (r == 0)
+		r = node_dev(t, path, e);
+	if (r < 0)
+		return r;
+	snprintf(file, sizeof(file), "%s/dsec-init", path);
+	r = fd_read_file(AT_FDCWD, file, INIT_SIZE_MAX, &ours, &m, e);
+	if (r < 0 || (n == m && !memcmp(theirs, ours, n)))
+		return r;
+	r = tree_path(path, e, "%s/mnt/dev-r-%zx-%llx", t->run, n,
+		      (unsigned long long)profile_digest(theirs, n));
+	return r < 0 ? r : make_template(t, theirs, n, path, e);
 }

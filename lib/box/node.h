@@ -19,4 +19,11 @@
  */
 int node_dev(const struct tree *t, char *path, struct err *e);
 
+/*
+ * node_dev_with(t, init, path, e): the template whose dsec-init is the file
+ * ${init}: the node's own where the two are the same, else one made for it.
+ */
+int node_dev_with(const struct tree *t, const char *init, char *path,
+		  struct err *e);
+
 #endif

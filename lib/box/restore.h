@@ -71,9 +71,9 @@ int restore_reserve(const json_t *state, int *const *keep, size_t nkeep,
  *   {"reset":[..],"not_reset":[..],"memory":"private"|"ksm","warnings":[..],
  *    "engine_ms":N,"restore_ms":N}
  *
- * On failure no process of it is left, and of the numbers of "fds" none is
- * open.  "engine" (infra): the engine failed, with its last words; else as
- * launch_start().
+ * On failure no process of it is left, nor its cgroup, and of the numbers of
+ * "fds" none is open.  "engine" (infra): the engine failed, with its last
+ * words; else as launch_start().
  */
 int restore_run(const struct restore *rs, json_t **ret_rec, struct err *e);
 
