@@ -159,12 +159,13 @@ static int find_out(const struct tree *t, int dir, const json_t *id,
 
 	r = engine_ask_version(en, &why);
 	if (r == 0)
-		r = engine_try(t, en, &why);
+		r = engine_try(t, en, ENGINE_TRY_MS, &why);
 	if (r == 0)
 		return remember(dir, id, en, NULL, e);
-	err_set(&why, r, "unsupported",
-		"the checkpoint engine %s does not work here: %s", en->path,
-		why.msg);
+	err_wrap(&why, r, "the checkpoint engine %s does not work here",
+		 en->path);
+	why.code = "unsupported";
+	why.infra = false;
 	/* Nobody is told of a record that could not be written: the next one
 	 * tries again. */
 	remember(dir, id, en, &why, NULL);

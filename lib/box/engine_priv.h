@@ -6,11 +6,12 @@
 #include "box/engine.h"
 
 /*
- * engine_try(t, en, e):
- * Dump a process in namespaces like a sandbox's, and make it again.  Takes
- * ENGINE_TRY_MS at most, leaves nothing behind.
+ * engine_try(t, en, timeout_ms, e):
+ * Dump a process in namespaces like a sandbox's, and make it again, each within
+ * ${timeout_ms}.  Leaves nothing behind.
  */
-#define ENGINE_TRY_MS 40000
-int engine_try(const struct tree *t, const struct engine *en, struct err *e);
+#define ENGINE_TRY_MS 15000
+int engine_try(const struct tree *t, const struct engine *en,
+	       unsigned timeout_ms, struct err *e);
 
 #endif

@@ -32,9 +32,8 @@
 /* Ids that no sandbox and no user of a host has. */
 #define TRY_UID_BASE 2000027648U
 
-#define ENGINE_MS 15000 /* for a dump, and for a restore */
-#define HELLO_MS  5000
-#define INIT_MAX  (4U << 20)
+#define HELLO_MS 5000
+#define INIT_MAX (4U << 20)
 
 struct
 try {
@@ -46,6 +45,7 @@ try {
 	int userns;
 	int report[2]; /* pid 1's pipe */
 	pid_t init;
+	unsigned timeout_ms; /* for a dump, and for a restore */
 };
 
 /* What the child tells: both have the same literals. */
@@ -173,7 +173,7 @@ static int run_engine(const struct try *y, const char *const *args,
 	};
 	auto_close int work = open("work", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-	return engine_run(y->en, &run, ENGINE_MS, work, log, e);
+	return engine_run(y->en, &run, y->timeout_ms, work, log, e);
 }
 
 static int dump(struct try *y, struct err *e)
@@ -230,10 +230,8 @@ static int restored_pid(pid_t *ret, struct err *e)
 	long pid;
 	int r;
 
-	r = fd_read_file(AT_FDCWD, "pid", 32, &text, &len, e);
-	if (r < 0)
-		return r;
-	pid = strtol(text, NULL, 10);
+	r = fd_read_file(AT_FDCWD, "pid", 32, &text, &len, NULL);
+	pid = r < 0 ? 0 : strtol(text, NULL, 10);
 	if (pid <= 1)
 		return err_set(e, -EBADMSG, "engine",
 			       "the engine does not say what it restored");
@@ -329,20 +327,19 @@ static int try_all(struct try *y, struct err *e)
 	return r < 0 ? r : restore(y, e);
 }
 
-static void child(const struct tree *t, const struct engine *en, pid_t parent,
-		  struct told *told)
+static void child(struct try *y, pid_t parent, struct told *told)
 {
-	struct try y = {.tree = t, .en = en};
-
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		_exit(1);
-	told->r = try_all(&y, &told->e);
+	told->r = try_all(y, &told->e);
 	_exit(0); /* its children, if any are left, die with it */
 }
 
-int engine_try(const struct tree *t, const struct engine *en, struct err *e)
+int engine_try(const struct tree *t, const struct engine *en,
+	       unsigned timeout_ms, struct err *e)
 {
+	struct try y = {.tree = t, .en = en, .timeout_ms = timeout_ms};
 	struct engine_proc p;
 	struct told *told;
 	pid_t parent = getpid();
@@ -355,13 +352,13 @@ int engine_try(const struct tree *t, const struct engine *en, struct err *e)
 	told->r = err_set(&told->e, -EIO, "engine", "the try ended early");
 	p.pid = fork();
 	if (p.pid == 0)
-		child(t, en, parent, told);
+		child(&y, parent, told);
 	p.pidfd = p.pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, p.pid, 0);
 	if (p.pidfd < 0) {
 		r = err_sys(e, errno, "start a try of the engine");
 		engine_kill(&p);
 	} else {
-		r = engine_wait(&p, ENGINE_TRY_MS, e);
+		r = engine_wait(&p, 2 * timeout_ms + HELLO_MS, e);
 		if (r >= 0 && told->r < 0 && e)
 			*e = told->e;
 		r = r < 0 ? r : told->r;

@@ -286,8 +286,10 @@ int engine_run(const struct engine *en, const struct engine_run *run,
 	engine_last_words(dirfd, log, words, sizeof(words));
 	if (r < 0)
 		return words[0] ? err_wrap(e, r, "%s", words) : r;
-	err_set(e, -EIO, "engine", "the checkpoint engine failed (%d): %s", r,
-		words[0] ? words : why(r));
+	if (!words[0])
+		snprintf(words, sizeof(words), "%s", why(r));
+	err_set(e, -EIO, "engine", "the checkpoint engine failed (%d)%s%s", r,
+		words[0] ? ": " : "", words);
 	if (e)
 		e->infra = true;
 	return -EIO;
