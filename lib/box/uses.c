@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <sys/stat.h>
 
 #include "box/claim.h"
 #include "box/recover.h"
@@ -53,17 +52,18 @@ static int of_paused(void *arg, const char *id, const json_t *spec,
 int uses_layers(const struct tree *t, uses_fn *fn, void *arg, struct err *e)
 {
 	struct uses u = {fn, arg};
-	char path[PATH_MAX];
-	struct stat st;
+	struct err why = {0};
 	int r;
 
 	r = claim_layers(t, of_claim, &u, e);
-	if (r == 0)
-		r = tree_path(path, e, "%s/sb/.", t->lib);
 	if (r != 0)
 		return r;
-	if (stat(path, &st) < 0 && (errno == EACCES || errno == EPERM))
+	r = recover_each(t, of_paused, &u, &why);
+	if (r == 0)
+		r = snap_layers(t, of_snapshot, &u, &why);
+	if (r == -EACCES || r == -EPERM)
 		return 0;
-	r = recover_each(t, of_paused, &u, e);
-	return r ? r : snap_layers(t, of_snapshot, &u, e);
+	if (r < 0 && e)
+		*e = why;
+	return r;
 }
