@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "box/ckpt.h"
+#include "box/snap.h"
 #include "box/claim.h"
 #include "box/teardown.h"
 #include "doctor.h"
@@ -140,6 +141,15 @@ static int drop_half(struct doctor *d, const char *id, struct err *e)
 	return r;
 }
 
+static int sweep_snapshots(struct doctor *d, struct err *e)
+{
+	auto_pool struct pool p = POOL_INIT;
+	int r;
+
+	r = pool_open(d->tree.lib, &p, e);
+	return r < 0 ? r : snap_sweep(&d->tree, &p, NULL, e);
+}
+
 static int remove_one(struct doctor *d, const struct cgroup_root *cgroups,
 		      const char *kind, const json_t *leak, struct err *e)
 {
@@ -165,6 +175,8 @@ static int remove_one(struct doctor *d, const struct cgroup_root *cgroups,
 		return bury_layer(d, cgroups, id, e);
 	if (!strcmp(kind, "checkpoint"))
 		return drop_half(d, id, e);
+	if (!strcmp(kind, "snapshot"))
+		return sweep_snapshots(d, e);
 	if (!strcmp(kind, "claim"))
 		return 0; /* buried by the sweep */
 	return remove_path(path, e);
@@ -173,10 +185,10 @@ static int remove_one(struct doctor *d, const struct cgroup_root *cgroups,
 static int remove_all(struct doctor *d, const json_t *list, struct err *e)
 {
 	/* What others stand on comes last. */
-	static const char *const kinds[] = {"process",	  "mount", "cgroup",
-					    "checkpoint", "layer", "name",
-					    "uid",	  "task",  "run",
-					    "file"};
+	static const char *const kinds[] = {"process",	  "mount",    "cgroup",
+					    "checkpoint", "snapshot", "layer",
+					    "name",	  "uid",      "task",
+					    "run",	  "file"};
 	struct cgroup_root *cgroups = NULL;
 	int r, first = 0;
 

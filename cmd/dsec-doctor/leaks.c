@@ -12,6 +12,7 @@
 
 #include "box/ckpt.h"
 #include "box/select.h"
+#include "box/snap.h"
 #include "box/teardown.h"
 #include "doctor.h"
 
@@ -157,6 +158,17 @@ static void cgroup_tree(struct scan *s, const char *dir, const char *name)
 	each(s, cgroup_dir, "%s/%s/%s", dir, name, s->d->tree.cgroup);
 }
 
+/* Snapshots without a name that nobody holds, and names that lead nowhere. */
+static void snapshots(struct scan *s)
+{
+	char path[PATH_MAX];
+	unsigned n = 0;
+
+	if (snap_sweep(&s->d->tree, NULL, &n, NULL) == 0 && n > 0 &&
+	    tree_path(path, NULL, "%s/snap", s->d->tree.lib) == 0)
+		found(s, "snapshot", NULL, path);
+}
+
 /* --- mounts -------------------------------------------------------------- */
 
 static bool below(const char *path, const char *top, const char *sub)
@@ -283,6 +295,7 @@ static int look(const struct doctor *d, json_t **ret_list, struct err *e)
 	each(&s, lib_dir, "%s/pool", t->lib);
 	each(&s, cgroup_dir, "/sys/fs/cgroup/%s", t->cgroup);
 	each(&s, cgroup_tree, "/sys/fs/cgroup");
+	snapshots(&s);
 	mounts(&s);
 	json_decref(s.worked);
 	if (s.r < 0) {

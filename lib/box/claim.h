@@ -111,8 +111,7 @@ int claim_sweep(const struct tree *t, claim_bury_fn *bury, void *arg,
  *
  * claim_layers(t, fn, arg, e): every claim that has layers, those of the dead
  * too (their processes may run yet; claim_sweep() before, if they are not to
- * count), and every sandbox without a claim that waits on the disk to be
- * recovered (its spec in place of a claim); ${layers} lowest first.  Ends early
+ * count); ${layers} lowest first.  Ends early
  * with what ${fn} returned if that is not 0.  Whoever acts on the answer calls
  * it under claim_hold(), and lets go when he has acted.
  */

@@ -140,29 +140,13 @@ static int check_checkpoint(int dir, const char *id, struct err *e)
 	return r;
 }
 
-/* Its layers by their digests: names may mean something else by now. */
 static int check_layers(const struct tree *t, const json_t *spec, struct err *e)
 {
 	const struct image_where where = {t->run, t->lib, t->config};
-	auto_json json_t *names = json_array();
 	struct image image;
-	const json_t *hex;
-	size_t i;
 	int r;
 
-	json_array_foreach(json_object_get(spec, "image_layers"), i, hex)
-		json_array_append_new(names,
-				      json_sprintf("sha256:%s",
-						   json_string_value(hex)));
-	if (json_array_size(names) == 0)
-		return 0;
-	{
-		auto_json json_t *first = json_incref(json_array_get(names, 0));
-
-		json_array_remove(names, 0);
-		r = image_open(&where, json_string_value(first), names, &image,
-			       e);
-	}
+	r = image_again(&where, spec, &image, e);
 	if (r == 0)
 		image_done(&image);
 	return r;
