@@ -44,7 +44,7 @@ static const struct opt options[] = {
 	[OPT_DURABLE] = {"durable", NULL, 0, NULL, "sync all of it"},
 	[OPT_FROZEN] = {"frozen", NULL, 0, NULL,
 			"it is frozen and the state is written: do not ask"},
-	[OPT_TIMEOUT] = {"timeout", NULL, 0, "MS",
+	[OPT_TIMEOUT] = {"timeout-ms", NULL, 0, "N",
 			 "most that the engine may take (by its size)"},
 	[OPT_HELP] = {"help", NULL, 'h', NULL, "show this"},
 };
