@@ -178,7 +178,7 @@ static int read_fds(const struct dump *d, json_t **ret, struct err *e)
  * which changes what is found external but for the mounts. */
 static int look(struct dump *d, bool with_state, struct err *e)
 {
-	auto_json json_t *state = NULL;
+	auto_json json_t *state = NULL, *known = NULL;
 	struct inside_ask ask = {
 		.cgroups = d->cgroups,
 		.id = d->id,
@@ -193,8 +193,11 @@ static int look(struct dump *d, bool with_state, struct err *e)
 		return r;
 	ask.fds = json_object_get(state, "fds");
 	ask.running = !with_state;
-	if (d->looked)
+	if (d->looked) {
+		known = json_incref(d->inside.watches);
 		inside_done(&d->inside);
+	}
+	ask.known = known;
 	d->looked = false;
 	r = inside_survey(&ask, &d->inside, e);
 	d->looked = r == 0;
@@ -245,15 +248,16 @@ static int early_look(struct dump *d, struct err *e)
 	return r == -ENOENT || r == -ESRCH ? 0 : r;
 }
 
-static bool same_externals(const json_t *a, const json_t *b)
+/* Does the engine that waits know what it must? */
+static bool still_right(const struct dump *d, const json_t *was)
 {
 	static const char *const keys[] = {"mounts", "ttys"};
 
 	for (size_t i = 0; i < array_len(keys); i++)
-		if (!json_equal(json_object_get(a, keys[i]),
-				json_object_get(b, keys[i])))
+		if (!json_equal(json_object_get(was, keys[i]),
+				json_object_get(d->inside.externals, keys[i])))
 			return false;
-	return true;
+	return json_object_size(d->inside.watches) == 0 || d->engine.shim[0];
 }
 
 /* The engine waits; stop the sandbox, look, and let the engine go.  What has to
@@ -263,10 +267,7 @@ static int freeze_and_go(struct dump *d, struct err *e)
 	auto_json json_t *was = json_incref(d->inside.externals);
 	int r;
 
-	if (d->looked)
-		r = dump_start(d, e);
-	else
-		r = 0;
+	r = d->looked ? dump_start(d, e) : 0;
 	if (r == 0 && d->looked)
 		r = dump_ready(d, e);
 	if (r == 0)
@@ -277,7 +278,7 @@ static int freeze_and_go(struct dump *d, struct err *e)
 		r = look(d, true, e);
 	if (r < 0)
 		return r;
-	if (was && same_externals(was, d->inside.externals))
+	if (was && still_right(d, was))
 		return dump_go(d, e);
 	engine_kill(&d->proc);
 	d->frozen = true;

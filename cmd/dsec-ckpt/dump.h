@@ -41,6 +41,10 @@ struct dump {
 	bool copied; /* the layer */
 };
 
+/* What is watched inside: a file of the checkpoint, of use to the dump alone.
+ */
+#define CKPT_WATCHES "watches"
+
 /* Environment of the hook: names of two pipes, to say that it is there, and to
  * wait for the word. */
 #define DUMP_HOOK_ENV "DSEC_CKPT_HOOK"

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/log.h"
+#include "base/proc.h"
 #include "box/ckpt.h"
 #include "ckpt_cmd.h"
 #include "dump.h"
@@ -100,10 +100,6 @@ static int make_args(const struct dump *d, struct words *w, struct err *e)
 	for (size_t i = 0; i < array_len(fixed); i++)
 		add(w, fixed[i]);
 	add_externals(w, &d->inside);
-	if (json_array_size(d->inside.watched) > 0) {
-		add(w, "--force-irmap");
-		add_made(w, "--irmap-scan-path", "%s", "/");
-	}
 	if (d->frozen)
 		return 0;
 	n = readlink("/proc/self/exe", self, sizeof(self) - 1);
@@ -130,23 +126,43 @@ static int make_hook(struct dump *d, char *env, size_t size, struct err *e)
 	return 0;
 }
 
+/* It knows the names of what is watched, which the kernel does not tell. */
+static int need_shim(struct dump *d, struct err *e)
+{
+	if (d->engine.shim[0])
+		return 0;
+	return proc_libexec("engine-shim.so", d->engine.shim,
+			    sizeof(d->engine.shim), e);
+}
+
 static int spawn(struct dump *d, const struct words *w, struct err *e)
 {
-	char run_dir[PATH_MAX], hook[128];
-	const char *const env[] = {hook, NULL};
+	char run_dir[PATH_MAX], watches[PATH_MAX + 64], hook[128] = "";
+	const char *const env[] = {watches, hook, NULL};
 	struct engine_run run = {
 		.args = w->word,
+		.env = env,
 		.out = -1,
 		.run_dir = run_dir,
 	};
 	int r;
 
+	snprintf(watches, sizeof(watches),
+		 "DSEC_ENGINE_WATCHES=%s" CKPT_NEW "/" CKPT_WATCHES, d->to);
 	r = engine_run_dir(&d->tree, run_dir, e);
-	if (r == 0 && !d->frozen) {
+	if (r == 0 && json_object_size(d->inside.watches) > 0)
+		r = need_shim(d, e);
+	if (r == 0 && !d->frozen)
 		r = make_hook(d, hook, sizeof(hook), e);
-		run.env = env;
-	}
 	return r < 0 ? r : engine_spawn(&d->engine, &run, &d->proc, e);
+}
+
+/* Before the engine asks for the first of them. */
+static int write_watches(const struct dump *d, struct err *e)
+{
+	if (json_object_size(d->inside.watches) == 0)
+		return 0;
+	return inside_watches(&d->inside, d->dir, CKPT_WATCHES, e);
 }
 
 int dump_start(struct dump *d, struct err *e)
@@ -162,6 +178,11 @@ int dump_start(struct dump *d, struct err *e)
 	if (w->n >= ARGS_MAX - 1 || w->nmade == array_len(w->made))
 		return err_set(e, -E2BIG, "not_checkpointable",
 			       "too many mounts and terminals");
+	if (d->frozen) {
+		r = write_watches(d, e);
+		if (r < 0)
+			return r;
+	}
 	d->engine_at = clock_ms();
 	return spawn(d, w, e);
 }
@@ -206,6 +227,10 @@ int dump_ready(struct dump *d, struct err *e)
 
 int dump_go(struct dump *d, struct err *e)
 {
+	int r = write_watches(d, e);
+
+	if (r < 0)
+		return r;
 	d->engine_at = clock_ms();
 	if (write(d->hook_w, "g", 1) != 1)
 		return err_sys(e, errno, "let the engine go on");

@@ -199,6 +199,7 @@ int dump_manifest(struct dump *d, json_t **ret_rec, struct err *e)
 		r = describe(d, m, e);
 	if (r == 0 && d->durable)
 		r = sync_layer(d, e);
+	(void)unlinkat(d->dir, CKPT_WATCHES, 0);
 	if (r == 0)
 		r = ckpt_write(d->dir, m, d->durable, e);
 	if (r < 0)

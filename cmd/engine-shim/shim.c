@@ -5,15 +5,24 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 
 /*
- * The checkpoint engine asks for the limits of each process with prlimit64(),
- * which the kernel refuses for one of another user unless the caller has
- * CAP_SYS_RESOURCE in that process's user namespace.  In a container root may
- * not have it.  The same numbers are in /proc/PID/limits, for all to read.  So
- * this takes the place of the C library's syscall() in the engine, calls the
- * kernel, and answers that one question from there when it was refused.
+ * Two questions that the checkpoint engine asks the kernel are answered here
+ * where the kernel does not.  This takes the place of the C library's syscall()
+ * in the engine, which is how it asks them.
+ *
+ * It asks for the limits of each process with prlimit64(), which the kernel
+ * refuses for one of another user unless the caller has CAP_SYS_RESOURCE in
+ * that process's user namespace.  In a container root may not have it.  The
+ * same numbers are in /proc/PID/limits, for all to read.
+ *
+ * What inotify watches it knows by a file handle, and opens that to learn the
+ * name.  An overlay without an index shows handles and opens none.  Whoever
+ * starts the engine may have found the names: they are in the file that
+ * DSEC_ENGINE_WATCHES names, a line each of the handle's type, its bytes in hex
+ * and the path below its mount.
  *
  * No C library but for the address of errno: it is loaded beside the engine's
  * own, whatever version that is.
@@ -179,6 +188,110 @@ static bool find_limit(const char *text, const char *name, struct rlimit64 *ret)
 	return true;
 }
 
+extern char **environ;
+
+/* As the kernel has it. */
+struct handle {
+	uint32_t bytes;
+	int32_t type;
+	unsigned char data[128];
+};
+
+static const char *watches_path(void)
+{
+	static const char key[] = "DSEC_ENGINE_WATCHES=";
+
+	for (char **e = environ; e && *e; e++)
+		if (begins(*e, key))
+			return *e + sizeof(key) - 1;
+	return NULL;
+}
+
+/* The file, which is never unmapped; its length in *${len}. */
+static const char *watches(size_t *len)
+{
+	static const char *text;
+	static size_t size;
+	const char *path = text ? NULL : watches_path();
+	long fd, end = 0, at;
+
+	if (path) {
+		fd = call(__NR_openat, AT_FDCWD, (long)path,
+			  O_RDONLY | O_CLOEXEC, 0, 0, 0);
+		if (fd >= 0)
+			end = call(__NR_lseek, fd, 0, 2, 0, 0, 0);
+		at = end > 0 ? call(__NR_mmap, 0, end, PROT_READ, MAP_PRIVATE,
+				    fd, 0)
+			     : 0;
+		if (fd >= 0)
+			call(__NR_close, fd, 0, 0, 0, 0, 0);
+		if (at > 0) {
+			text = (const char *)at;
+			size = (size_t)end;
+		}
+	}
+	*len = size;
+	return text;
+}
+
+static int hex(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* "248 00fb1d.. srv/w": the path, where the line is about ${h}; it ends where
+ * the line does. */
+static const char *line_is(const char *at, const char *end,
+			   const struct handle *h)
+{
+	int32_t type = 0;
+
+	for (; at < end && *at >= '0' && *at <= '9'; at++)
+		type = type * 10 + (*at - '0');
+	if (type != h->type || at == end || *at++ != ' ')
+		return NULL;
+	for (uint32_t i = 0; i < h->bytes; i++, at += 2)
+		if (end - at < 2 || hex(at[0]) * 16 + hex(at[1]) != h->data[i])
+			return NULL;
+	return at < end && *at == ' ' ? at + 1 : NULL;
+}
+
+/* Asked in the order of the lines, mostly: the search goes on where it was. */
+static bool find_watch(const struct handle *h, char *path, size_t size)
+{
+	static size_t cursor;
+	const char *text, *name;
+	size_t len, end, n;
+
+	text = watches(&len);
+	for (int round = 0; text && round < 2; round++, cursor = 0)
+		for (; cursor < len; cursor = end + 1) {
+			for (end = cursor; end < len && text[end] != '\n';)
+				end++;
+			name = line_is(text + cursor, text + end, h);
+			n = name ? (size_t)(text + end - name) : 0;
+			if (!name || n >= size)
+				continue;
+			for (size_t i = 0; i < n; i++)
+				path[i] = name[i];
+			path[n] = '\0';
+			return true;
+		}
+	return false;
+}
+
+static long open_watch(long mount, const struct handle *h, long flags)
+{
+	char path[4096];
+
+	if (h->bytes > sizeof(h->data) || !find_watch(h, path, sizeof(path)))
+		return -ESTALE;
+	return call(__NR_openat, mount, (long)path, flags | O_NOFOLLOW, 0, 0,
+		    0);
+}
+
 EXPORT long syscall(long nr, long a, long b, long c, long d, long e, long f)
 {
 	char text[LIMITS_MAX];
@@ -189,6 +302,8 @@ EXPORT long syscall(long nr, long a, long b, long c, long d, long e, long f)
 	    read_limits(a, text, sizeof(text)) &&
 	    find_limit(text, names[b], (struct rlimit64 *)(uintptr_t)d))
 		r = 0;
+	if (nr == __NR_open_by_handle_at && r < 0 && b)
+		r = open_watch(a, (const struct handle *)(uintptr_t)b, c);
 	if (r < 0 && r > -4096) {
 		*__errno_location() = (int)-r;
 		return -1;

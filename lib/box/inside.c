@@ -374,14 +374,14 @@ static int prepare(struct survey *s, struct err *e)
 	in->stopped = json_array();
 	in->externals = json_object();
 	in->warnings = json_array();
-	in->watched = json_array();
+	in->watches = json_object();
 	s->seen = json_object();
 	s->ours = json_object();
 	s->unix_sks = json_object();
 	s->slaves = json_object();
 	s->masters = json_object();
 	if (!in->leaves || !in->stopped || !in->externals || !in->warnings ||
-	    !in->watched || !s->seen || !s->ours || !s->unix_sks ||
+	    !in->watches || !s->seen || !s->ours || !s->unix_sks ||
 	    !s->slaves || !s->masters)
 		return err_sys(e, ENOMEM, "survey");
 	s->proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -435,6 +435,8 @@ int inside_survey(const struct inside_ask *ask, struct inside *ret,
 		r = inside_unix_peers(&s, e);
 	if (r == 0)
 		r = inside_streams(&s, e);
+	if (r == 0)
+		r = inside_find_watches(&s, e);
 	done(&s);
 	if (r < 0) {
 		inside_done(&in);
@@ -454,6 +456,6 @@ void inside_done(struct inside *in)
 	json_decref(in->stopped);
 	json_decref(in->externals);
 	json_decref(in->warnings);
-	json_decref(in->watched);
+	json_decref(in->watches);
 	memset(in, 0, sizeof(*in));
 }

@@ -27,10 +27,11 @@ struct inside_proc {
 struct inside_ask {
 	const struct cgroup_root *cgroups;
 	const char *id;
-	pid_t init;	    /* its pid 1, on the node */
-	const json_t *spec; /* complete */
-	const json_t *fds;  /* the supervisor's table "fds", or NULL */
-	bool running;	    /* not frozen: a first look, without ${fds} */
+	pid_t init;	     /* its pid 1, on the node */
+	const json_t *spec;  /* complete */
+	const json_t *fds;   /* the supervisor's table "fds", or NULL */
+	bool running;	     /* not frozen: a first look, without ${fds} */
+	const json_t *known; /* watches of an earlier look, or NULL */
 };
 
 struct inside {
@@ -39,8 +40,8 @@ struct inside {
 	json_t *leaves, *stopped; /* as the manifest has them */
 	json_t *externals;	  /* as the manifest has them; see box/ckpt.h */
 	json_t *warnings;	  /* strings: what will not be as it was */
-	json_t *watched;	  /* not empty: inotify is used */
-	int *pipes;		  /* a reader of each external pipe, in order */
+	json_t *watches; /* what inotify watches on the root: see below */
+	int *pipes;	 /* a reader of each external pipe, in order */
 	size_t npipes;
 };
 
@@ -65,6 +66,15 @@ must_check int inside_pending(struct inside *in, int dirfd, struct err *e);
 
 /* The largest unlinked file that is taken along. */
 #define INSIDE_GHOST_MAX (1ULL << 30)
+
+/*
+ * The overlay knows watched files by handles that it does not open again.  So
+ * they are looked for: {"248 00fb..":"srv/w"}, type and bytes of the handle and
+ * the path, in the order in which the engine will ask.  inside_watches() writes
+ * them to ${name} of ${dirfd} as the engine's shim reads them, a line each.
+ */
+must_check int inside_watches(const struct inside *in, int dirfd,
+			      const char *name, struct err *e);
 
 /*
  * inside_plain(dst, size, text, len): ${text} in printable ASCII, what is not

@@ -17,7 +17,7 @@
 
 #define PTMX	   makedev(5, 2)
 #define PTS_MAJOR  136
-#define FDINFO_MAX 65536
+#define FDINFO_MAX (16 << 20) /* a line for each thing watched */
 
 static int fdinfo(const struct survey *s, int num, char **ret_text,
 		  struct err *e)
@@ -63,14 +63,15 @@ static int look_at_inotify(struct survey *s, int num, const char *link,
 			   struct err *e)
 {
 	auto_close int fd = inside_getfd(s, num);
-	int bytes = 0;
+	auto_free char *text = NULL;
+	int bytes = 0, r;
 
 	(void)link;
-	if (json_array_size(s->in->watched) == 0 &&
-	    json_array_append_new(s->in->watched, json_true()) < 0)
-		return err_sys(e, ENOMEM, "survey");
-	if (fd < 0 || ioctl(fd, FIONREAD, &bytes) < 0 || bytes == 0)
-		return 0;
+	r = fdinfo(s, num, &text, e);
+	if (r == 0)
+		r = inside_add_watches(s, text, e);
+	if (r < 0 || fd < 0 || ioctl(fd, FIONREAD, &bytes) < 0 || bytes == 0)
+		return r;
 	return inside_warn(s, e,
 			   "events of inotify (descriptor %d) that were not "
 			   "read are lost in what is restored",

@@ -138,6 +138,8 @@ static int take(struct survey *s, const struct mount_line *m, const char *dev,
 	r = add_id(s, m->id, e);
 	if (r < 0)
 		return r;
+	if (!strcmp(m->point, "/"))
+		sscanf(m->dev, "%u:%u", &s->root_major, &s->root_minor);
 	if (!strcmp(m->point, "/dev") && !strcmp(m->dev, dev))
 		return external(s, CKPT_KEY_DEV, "/dev", NULL, e);
 	if (our_own(m, dev))

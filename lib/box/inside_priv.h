@@ -16,6 +16,7 @@ struct survey {
 	char ns[INSIDE_NS][40]; /* pid 1's namespaces, as links read */
 	uint64_t *mounts;	/* pid 1's mounts, ids in order */
 	size_t nmounts;
+	unsigned root_major, root_minor; /* of the root's file system */
 
 	const struct inside_proc *at; /* whose turn it is */
 	int at_dir, at_pidfd;	      /* its /proc/PID; -1: not opened yet */
@@ -54,6 +55,11 @@ int inside_streams(struct survey *s, struct err *e);
  */
 int inside_socket(struct survey *s, int num, const char *link, struct err *e);
 int inside_unix_peers(struct survey *s, struct err *e);
+
+/* inside_watch.c: those of an inotify descriptor, by its fdinfo; and, after
+ * all, their names. */
+int inside_add_watches(struct survey *s, const char *text, struct err *e);
+int inside_find_watches(struct survey *s, struct err *e);
 
 /* inside_getfd(s, num): the descriptor ${num} of the one whose turn it is, as
  * one of ours; -errno. */
