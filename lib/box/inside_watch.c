@@ -146,15 +146,14 @@ static int match(struct survey *s, const json_t *set,
 		       : 1;
 }
 
-static int search(struct survey *s, const char *root, unsigned missing,
-		  struct err *e)
+static int search(struct survey *s, int root, unsigned missing, struct err *e)
 {
 	auto_json json_t *set = wanted(s);
 	auto_walk struct walk *w = NULL;
 	struct walk_item it;
 	int r;
 
-	r = walk_open(AT_FDCWD, root, WALK_ONE_DEV | WALK_NO_PROC, &w, e);
+	r = walk_open(root, ".", WALK_ONE_DEV, &w, e);
 	while (r == 0 && missing > 0 && (r = walk_next(w, &it, e)) == 1) {
 		r = it.errnum ? 0 : match(s, set, &it, e);
 		if (r == 1)
@@ -182,7 +181,7 @@ int inside_find_watches(struct survey *s, struct err *e)
 	if (fd < 0)
 		return err_sys(e, errno, "open the sandbox's root");
 	missing = recall(s, fd);
-	return missing > 0 ? search(s, root, missing, e) : 0;
+	return missing > 0 ? search(s, fd, missing, e) : 0;
 }
 
 int inside_watches(const struct inside *in, int dirfd, const char *name,
