@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -189,22 +190,31 @@ static int add_pending(struct table *t, json_t *row, int fd)
 		       : 0;
 }
 
-/* What it is called inside, into ${of}. */
-static int name_of(const struct outer *o, char *of, size_t size, struct err *e)
-{
-	unsigned index;
-	struct stat st;
+#define PTS_MAJOR 136
 
+/* What the engine calls it, and for a terminal its number, put into ${row}. */
+static int put_name(const struct outer *o, json_t *row, struct err *e)
+{
+	unsigned index = 0;
+	struct stat st;
+	char of[64];
+
+	if (fstat(o->fd, &st) < 0)
+		return err_sys(e, errno, "descriptor %d", o->fd);
 	if (o->kind == OUTER_TTY) {
 		if (ioctl(o->fd, TIOCGPTN, &index) < 0)
 			return err_sys(e, errno, "number of a terminal");
-		snprintf(of, size, "pts/%u", index);
-		return 0;
+		snprintf(of, sizeof(of), "tty[%llx:%llx]",
+			 (unsigned long long)makedev(PTS_MAJOR, index),
+			 (unsigned long long)st.st_dev);
+		json_object_set_new(row, "index", json_integer(index));
+	} else {
+		snprintf(of, sizeof(of), "pipe:[%llu]",
+			 (unsigned long long)st.st_ino);
 	}
-	if (fstat(o->fd, &st) < 0)
-		return err_sys(e, errno, "descriptor %d", o->fd);
-	snprintf(of, size, "pipe:[%llu]", (unsigned long long)st.st_ino);
-	return 0;
+	return json_object_set_new(row, "of", json_string(of)) < 0
+		       ? err_sys(e, ENOMEM, "descriptors")
+		       : 0;
 }
 
 static int add_row(struct box *b, const struct outer *o, void *arg)
@@ -217,10 +227,15 @@ static int add_row(struct box *b, const struct outer *o, void *arg)
 	};
 	json_t *row = json_pack("{s:s}", "kind", kinds[o->kind]);
 	struct table *t = arg;
-	char of[40], number[16];
+	char number[16];
 	int r = 0;
 
 	(void)b;
+	/* One that no client writes to any more is at its end for good. */
+	if (o->kind == OUTER_WRITE && !outer_stdin_open(o->fd)) {
+		json_decref(row);
+		return 0;
+	}
 	/* A process that is reaped, and not reported yet, comes not again. */
 	if (o->kind == OUTER_PID &&
 	    syscall(SYS_pidfd_send_signal, o->fd, 0, NULL, 0) < 0 &&
@@ -230,13 +245,10 @@ static int add_row(struct box *b, const struct outer *o, void *arg)
 	}
 	if (!row)
 		return err_sys(t->e, ENOMEM, "descriptors");
-	if (o->kind == OUTER_PID) {
+	if (o->kind == OUTER_PID)
 		json_object_set_new(row, "inner", json_integer(o->inner));
-	} else {
-		r = name_of(o, of, sizeof(of), t->e);
-		if (r == 0)
-			json_object_set_new(row, "of", json_string(of));
-	}
+	else
+		r = put_name(o, row, t->e);
 	if (r == 0 && (o->kind == OUTER_READ || o->kind == OUTER_WRITE))
 		r = add_pending(t, row, o->fd);
 	if (r < 0) {
