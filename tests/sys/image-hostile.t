@@ -226,9 +226,17 @@ run timeout -k 1 20 dsec-img import "oci-archive:$T/endless" --as root/z:1 \
 	--deadline 1s
 is "$(field "$out" .error.code)" deadline "nor while it is unpacked" ||
 	diag "$status $out $err"
-run timeout -k 10 1 dsec-img import tar:/dev/zero --as root/z:1
-is "$(field "$out" .error.code)" cancelled "and a signal" ||
-	diag "$status $out $err"
+# It reads from a pipe: when that is open the program is at work.
+mkfifo "$T/zeroes"
+timeout -k 10 60 dsec-img import "tar:$T/zeroes" --as root/z:1 \
+	>"$T/.cancelled" 2>"$T/.e" &
+reader=$!
+# shellcheck disable=SC2016 # the inner shell's
+timeout 60 sh -c 'exec 9>"$1" && kill -TERM "$2" && exec cat /dev/zero >&9' \
+	sh "$T/zeroes" $reader 2>/dev/null
+wait $reader
+is "$(field "$(cat "$T/.cancelled")" .error.code)" cancelled "and a signal" ||
+	diag "$(cat "$T/.cancelled" "$T/.e")"
 
 # --- the terminal ------------------------------------------------------------
 
