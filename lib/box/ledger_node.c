@@ -50,6 +50,8 @@ static const struct field fields[] = {
 	{.key = "pressure_max", .type = FIELD_NUM, .max = 1000},
 	{.key = "uid_first", .type = FIELD_INT, .min = 65536, .max = UID_END},
 	{.key = "uid_ranges", .type = FIELD_INT, .min = 1, .max = 65534},
+	/* no matter of admission: identity_merge() */
+	{.key = "single_tenant", .type = FIELD_BOOL},
 };
 
 uint64_t ledger_config(const struct tree *t)

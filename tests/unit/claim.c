@@ -172,7 +172,8 @@ static void test_refuse(void)
 	char path[PATH_MAX];
 	struct err e = {0};
 
-	configure("{\"memory_mb\":200,\"max_sandboxes\":3}");
+	configure("{\"memory_mb\":200,\"max_sandboxes\":3,"
+		  "\"single_tenant\":true}");
 	good(take(id, NULL, NULL, 150, &c, &e), &e, "most of the memory");
 	is_int(take(id, NULL, NULL, 51, &d, &e), -EAGAIN, "no more than all");
 	is_str(e.code, "memory", "... with its code");
