@@ -113,7 +113,8 @@ static int read_state(struct job *j, struct err *e)
 	j->state = json_loadb(text, len, JSON_ALLOW_NUL, NULL);
 	if (!json_is_object(j->state))
 		return err_set(e, -EBADMSG, "internal", "the state is none");
-	return restore_reserve(j->state, keep, j->a.status >= 0, e);
+	return restore_reserve(j->state, j->a.resume, keep, j->a.status >= 0,
+			       e);
 }
 
 static int read_checkpoint(struct job *j, struct err *e)
@@ -164,6 +165,7 @@ static int restore(struct job *j, json_t **ret_rec, struct err *e)
 		.pool = &j->c.pool,
 		.engine = &j->engine,
 		.state = j->state,
+		.live = j->a.resume,
 	};
 	int r;
 
@@ -265,11 +267,13 @@ static int succeed(struct job *j, json_t *rec, struct err *e)
 static int go_back(struct job *j, const struct err *why, struct err *e)
 {
 	auto_json json_t *rec = record_error(NULL, why);
+	int r;
 
 	if (!rec || json_object_set(j->state, "resume_error",
 				    json_object_get(rec, "error")) < 0)
 		return err_sys(e, ENOMEM, "state");
-	return become_box(j, e);
+	r = pass(j, e);
+	return r < 0 ? r : become_box(j, e);
 }
 
 static int fail(struct job *j, struct err *e)

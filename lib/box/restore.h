@@ -47,6 +47,8 @@ struct restore {
 	const json_t *state;
 
 	bool fork;	     /* a new identity; else the same sandbox again */
+	bool live;	     /* its supervisor goes on: pipes that stand on
+				the numbers are used as they are, and stay */
 	unsigned timeout_ms; /* for the engine; 0: RESTORE_MS */
 };
 
@@ -56,11 +58,12 @@ struct restore {
 /*
  * restore_reserve(state, keep, nkeep, e):
  * To be called before anything else is opened: hold the numbers of
- * ${state}'s "fds" free.  Descriptors of the caller that stand on one of them
+ * ${state}'s "fds" free; with ${live}, those that are pipes already stay what
+ * they are.  Descriptors of the caller that stand on one of them
  * are given in ${keep} and are moved.
  */
-int restore_reserve(const json_t *state, int *const *keep, size_t nkeep,
-		    struct err *e);
+int restore_reserve(const json_t *state, bool live, int *const *keep,
+		    size_t nkeep, struct err *e);
 
 /*
  * restore_run(rs, ret_rec, e):

@@ -44,9 +44,20 @@ static int above(const json_t *state)
 	return top + 1;
 }
 
-static int hold(int null, int n, struct err *e)
+/* A pipe that is there already: the supervisor's that goes on. */
+static bool is_live(int n)
 {
-	if (n > RESTORE_FD_INIT && fcntl(n, F_GETFD) >= 0)
+	struct stat st;
+
+	return fstat(n, &st) == 0 && S_ISFIFO(st.st_mode);
+}
+
+/* A process or terminal of its life before is of no more use. */
+static int hold(int null, int n, bool live, struct err *e)
+{
+	if (live && is_live(n))
+		return 0;
+	if (!live && n > RESTORE_FD_INIT && fcntl(n, F_GETFD) >= 0)
 		return err_set(e, -EBUSY, "internal",
 			       "descriptor %d of the state is open", n);
 	if (dup3(null, n, O_CLOEXEC) < 0)
@@ -54,8 +65,8 @@ static int hold(int null, int n, struct err *e)
 	return 0;
 }
 
-int restore_reserve(const json_t *state, int *const *keep, size_t nkeep,
-		    struct err *e)
+int restore_reserve(const json_t *state, bool live, int *const *keep,
+		    size_t nkeep, struct err *e)
 {
 	auto_close int null = -1;
 	const char *key;
@@ -76,16 +87,16 @@ int restore_reserve(const json_t *state, int *const *keep, size_t nkeep,
 	fd_close(n);
 	if (null < 0)
 		return err_sys(e, errno, "descriptors");
-	r = hold(null, RESTORE_FD_REPORT, e);
+	r = hold(null, RESTORE_FD_REPORT, live, e);
 	if (r == 0)
-		r = hold(null, RESTORE_FD_INIT, e);
+		r = hold(null, RESTORE_FD_INIT, live, e);
 	json_object_foreach((json_t *)(uintptr_t)table(state), key, v) {
 		n = number(key);
 		if (r == 0 && n < 0)
 			r = err_set(e, -EBADMSG, "internal",
 				    "the state names descriptor '%.20s'", key);
 		if (r == 0 && n != RESTORE_FD_REPORT && n != RESTORE_FD_INIT)
-			r = hold(null, n, e);
+			r = hold(null, n, live, e);
 	}
 	return r;
 }
@@ -96,6 +107,8 @@ void restore_release(const struct restore *rs)
 	json_t *v;
 	int n;
 
+	if (rs->live) /* they are as good as they were */
+		return;
 	close(RESTORE_FD_REPORT);
 	close(RESTORE_FD_INIT);
 	json_object_foreach((json_t *)(uintptr_t)table(rs->state), key, v) {
@@ -149,6 +162,32 @@ static int fill(const struct restore *rs, const struct ckpt_pipe *ck,
 	return r < 0 ? r : fd_write_all(p->end[1], data, len, e);
 }
 
+/* Those that are there are used as they are, with what stands in them. */
+static int take_live(const struct restore *rs, struct restore_fds *f,
+		     struct err *e)
+{
+	const char *key, *of;
+	json_t *v;
+	int n;
+
+	json_object_foreach((json_t *)(uintptr_t)table(rs->state), key, v) {
+		struct restore_pipe *p = &f->pipes[f->npipes];
+
+		n = number(key);
+		of = json_str(v, "of");
+		if (strncmp(of, "pipe:", 5) != 0 || find(f, of) || !is_live(n))
+			continue;
+		p->of = of;
+		f->npipes++;
+		for (int i = 0; i < 2; i++) {
+			p->end[i] = fcntl(n, F_DUPFD_CLOEXEC, 3);
+			if (p->end[i] < 0)
+				return err_sys(e, errno, "descriptors");
+		}
+	}
+	return 0;
+}
+
 static int make_inner_pipes(const struct restore *rs, struct restore_fds *f,
 			    struct err *e)
 {
@@ -156,9 +195,13 @@ static int make_inner_pipes(const struct restore *rs, struct restore_fds *f,
 
 	for (size_t i = 0; r == 0 && i < rs->ck->npipes; i++) {
 		const struct ckpt_pipe *ck = &rs->ck->pipes[i];
+		struct restore_pipe *p;
 
-		if (find(f, ck->of))
+		p = find(f, ck->of);
+		if (p) {
+			p->inside = true;
 			continue;
+		}
 		r = make_pipe(rs, f, ck->of, e);
 		if (r < 0)
 			return r;
@@ -180,7 +223,11 @@ int restore_fds_make(const struct restore *rs, struct restore_fds *f,
 	f->pipes = calloc(max + 1, sizeof(*f->pipes));
 	if (!f->pipes)
 		return err_sys(e, ENOMEM, "pipes");
-	r = make_inner_pipes(rs, f, e);
+	for (i = 0; i <= max; i++)
+		f->pipes[i].end[0] = f->pipes[i].end[1] = -1;
+	r = rs->live ? take_live(rs, f, e) : 0;
+	if (r == 0)
+		r = make_inner_pipes(rs, f, e);
 	json_object_foreach((json_t *)(uintptr_t)table(rs->state), key, v) {
 		of = json_str(v, "of");
 		if (r == 0 && !strncmp(of, "pipe:", 5) && !find(f, of))
@@ -261,8 +308,9 @@ static int put_tty(const struct restore_fds *f, const char *of, int n,
 		       "the terminal '%.40s' is not in it", of);
 }
 
-static int place(struct restore_fds *f, const char *key, const json_t *v,
-		 const struct restore_pid *pids, size_t npids, struct err *e)
+static int place(struct restore_fds *f, bool live, const char *key,
+		 const json_t *v, const struct restore_pid *pids, size_t npids,
+		 struct err *e)
 {
 	const char *kind = json_str(v, "kind"), *of = json_str(v, "of");
 	const struct restore_pipe *p = find(f, of);
@@ -273,6 +321,8 @@ static int place(struct restore_fds *f, const char *key, const json_t *v,
 				 e);
 	if (!strcmp(kind, "tty"))
 		return put_tty(f, of, n, e);
+	if (live && is_live(n))
+		return 0;
 	if (p && !strcmp(kind, "pipe-read"))
 		return put(p->end[0], n, e);
 	if (p && !strcmp(kind, "pipe-write"))
@@ -314,7 +364,7 @@ int restore_fds_place(const struct restore *rs, struct restore_fds *f,
 		int n = number(key);
 
 		if (r == 0 && n != RESTORE_FD_REPORT && n != RESTORE_FD_INIT)
-			r = place(f, key, v, pids, npids, e);
+			r = place(f, rs->live, key, v, pids, npids, e);
 	}
 	return r;
 }
