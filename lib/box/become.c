@@ -231,7 +231,9 @@ void become(struct become *b)
 		return;
 	umask(022);
 	sig_reset();
-	if ((!b->confined && !ok(b, BECOME_SETUP, profile_apply(b->profile))) ||
+	if (!ok(b, BECOME_SETUP,
+		b->confined ? profile_leave_init(b->profile)
+			    : profile_apply(b->profile)) ||
 	    !ok(b, BECOME_SETUP, drop_caps(b)) ||
 	    !ok(b, BECOME_CWD, enter_cwd(b)))
 		return;

@@ -16,9 +16,9 @@ struct init_report {
 };
 
 /*
- * The first one has this pid and nothing else in it: pid 1 has made itself
- * non-dumpable, so that nobody inside can trace or read it.  Until it was read
- * no other program may run inside; launch_start() waits for it.
+ * The first one has this pid and nothing else in it: pid 1 is dsec-init now,
+ * and nothing of ours any more.  Until it was read no other program may run
+ * inside; launch_start() waits for it.
  */
 #define INIT_HELLO (-1)
 

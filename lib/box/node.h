@@ -15,7 +15,7 @@
  * holds dsec-init, for everybody to read: the memory of a program that its own
  * user namespace may not read belongs to the host's, and then the checkpoint
  * engine, which looks at pid 1 from inside, could not.  What keeps pid 1 from
- * being traced is that it makes itself non-dumpable: see INIT_HELLO.
+ * being traced is PROFILE_INIT_CAP.
  */
 int node_dev(const struct tree *t, char *path, struct err *e);
 

@@ -60,6 +60,8 @@ static int check(struct profile_file *h, size_t len, const char *name,
 		return damaged(path, "is damaged", e);
 	if (h->flags & ~(uint32_t)PROFILE_FLAGS)
 		return damaged(path, "has unknown flags", e);
+	if (h->caps & (1ULL << PROFILE_INIT_CAP | 1ULL << CAP_SYS_PTRACE))
+		return damaged(path, "has a capability to trace pid 1 by", e);
 	if (strncmp(h->name, name, sizeof(h->name)) != 0)
 		return damaged(path, "is another profile", e);
 	return 0;
@@ -156,11 +158,11 @@ static int cut_caps(uint64_t caps)
 	return (int)raw_call(SYS_capset, (long)&h, (long)d, 0, 0, 0);
 }
 
-int profile_apply(const struct profile *p)
+static int apply(const struct profile *p, uint64_t caps)
 {
 	long r;
 
-	r = cut_caps(p->caps);
+	r = cut_caps(caps);
 	if (r < 0)
 		return (int)r;
 	r = raw_call(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
@@ -168,4 +170,19 @@ int profile_apply(const struct profile *p)
 		r = raw_call(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0,
 			     (long)&p->filters[i], 0, 0);
 	return (int)r;
+}
+
+int profile_apply(const struct profile *p)
+{
+	return apply(p, p->caps);
+}
+
+int profile_apply_init(const struct profile *p)
+{
+	return apply(p, p->caps | 1ULL << PROFILE_INIT_CAP);
+}
+
+int profile_leave_init(const struct profile *p)
+{
+	return cut_caps(p->caps);
 }

@@ -2,6 +2,7 @@
 #ifndef BOX_PROFILE_H
 #define BOX_PROFILE_H
 
+#include <linux/capability.h>
 #include <linux/filter.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -43,5 +44,20 @@ void profile_done(struct profile *p);
  * calls only, four of them.  uid and gid must be set already.  0 or -errno.
  */
 int profile_apply(const struct profile *p);
+
+/*
+ * profile_apply_init(p), profile_leave_init(p):
+ * The same for pid 1, which keeps one capability more, PROFILE_INIT_CAP, that
+ * is good for nothing in a user namespace.  The kernel lets nobody trace a
+ * process, read it, or look through its links in /proc, who lacks a capability
+ * that it is permitted (but for CAP_SYS_PTRACE, which nothing inside has).
+ * That, and not being non-dumpable, protects pid 1: the memory of what the
+ * checkpoint engine restores belongs to the host's user namespace, and a
+ * process like that which is not dumpable either could not be checkpointed
+ * again.  profile_leave_init() is for a child of it, before its exec.
+ */
+#define PROFILE_INIT_CAP CAP_BLOCK_SUSPEND
+int profile_apply_init(const struct profile *p);
+int profile_leave_init(const struct profile *p);
 
 #endif

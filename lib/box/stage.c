@@ -432,7 +432,7 @@ static void exec_init(struct stage *st)
 	static const char *const envp[] = {NULL};
 
 	/* Confined here, the command need not be again: it inherits. */
-	if (!ok(st, "confine pid 1", profile_apply(st->l->profile)) ||
+	if (!ok(st, "confine pid 1", profile_apply_init(st->l->profile)) ||
 	    (st->l->command && !ok(st, "start the command", start_command(st))))
 		return;
 	if (ok(st, "set up pid 1", keep_report_only(st))) {
