@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/opt.h"
+#include "base/sig.h"
 #include "box/ckpt.h"
 #include "box/profile.h"
 #include "ckpt_cmd.h"
@@ -134,9 +137,13 @@ static int check_shape(const struct dump *d, struct err *e)
 
 static int prepare(struct dump *d, struct err *e)
 {
+	static const int signals[] = {SIGTERM, SIGINT};
 	char path[PATH_MAX];
 	int r;
 
+	d->stop = sig_block(signals, array_len(signals), e);
+	if (d->stop < 0)
+		return d->stop;
 	r = tree_init(&d->tree, e);
 	if (r == 0)
 		r = tree_path(path, e, "%s/sb/%s/spec.json", d->tree.lib,
@@ -212,24 +219,49 @@ static int say(const char *event, struct err *e)
 		   : err_sys(e, ENOMEM, "record");
 }
 
-static int wait_for_go(struct err *e)
+bool dump_stopped(const struct dump *d)
+{
+	struct pollfd p = {.fd = d->stop, .events = POLLIN};
+
+	return poll(&p, 1, 0) > 0;
+}
+
+int dump_cancelled(struct err *e)
+{
+	return err_set(e, -ECANCELED, "cancelled", "the dump was taken back");
+}
+
+static int read_go(struct err *e)
 {
 	struct jsonl in = {.fd = STDIN_FILENO};
 	auto_json json_t *word = NULL;
+	bool go = false;
 	char *text;
 	size_t len;
 	int r;
 
 	r = jsonl_next(&in, &text, &len, e);
 	if (r == 1)
-		r = json_parse(text, len, &word, e) < 0 ||
-		    !json_flag(word, "go");
-	else if (r == 0)
-		r = 1;
+		go = json_parse(text, len, &word, e) == 0 &&
+		     json_flag(word, "go");
 	jsonl_done(&in);
-	return r == 1 ? err_set(e, -ECANCELED, "cancelled",
-				"the dump was taken back")
-		      : r;
+	if (r < 0)
+		return r;
+	return go ? 0 : dump_cancelled(e);
+}
+
+static int wait_for_go(const struct dump *d, struct err *e)
+{
+	struct pollfd p[] = {
+		{.fd = STDIN_FILENO, .events = POLLIN},
+		{.fd = d->stop, .events = POLLIN},
+	};
+	int r;
+
+	do {
+		r = poll(p, 2, -1);
+	} while (r < 0 && errno == EINTR);
+	return dump_stopped(d) ? dump_cancelled(e) : read_go(e);
 }
 
 /*
@@ -273,7 +305,7 @@ static int freeze_and_go(struct dump *d, struct err *e)
 	if (r == 0)
 		r = say("ready", e);
 	if (r == 0)
-		r = wait_for_go(e);
+		r = wait_for_go(d, e);
 	if (r == 0)
 		r = look(d, true, e);
 	if (r < 0)
@@ -301,14 +333,13 @@ static int dump_processes(struct dump *d, struct err *e)
 	}
 	if (r < 0)
 		return r;
-	/* While the engine works. */
+	/* While the engine works.  It is let come to its end even so: ended in
+	 * the middle, it may take processes along. */
 	f = dump_files(d, &own);
-	if (f < 0) {
-		engine_kill(&d->proc);
+	r = dump_wait(d, e);
+	if (r == 0 && f < 0)
 		*e = own;
-		return dump_undo(d, f, e);
-	}
-	return dump_wait(d, e);
+	return r < 0 ? r : f;
 }
 
 /* Of a layer alone: it is consistent as it is, when the sandbox stands still;
@@ -320,7 +351,7 @@ static int dump_fs_only(struct dump *d, struct err *e)
 	if (!d->frozen) {
 		r = say("ready", e);
 		if (r == 0)
-			r = wait_for_go(e);
+			r = wait_for_go(d, e);
 	}
 	return r < 0 ? r : dump_files(d, e);
 }
@@ -362,6 +393,7 @@ int cmd_dump(int argc, char **argv)
 	struct dump d = {
 		.state = -1,
 		.dir = -1,
+		.stop = -1,
 		.hook_r = -1,
 		.hook_w = -1,
 	};

@@ -29,6 +29,7 @@ struct dump {
 	struct inside inside;
 	bool looked; /* inside is filled */
 	int dir;     /* what is to become ${to} */
+	int stop;    /* signalfd: SIGTERM takes the dump back */
 
 	struct engine engine;
 	struct engine_proc proc;
@@ -49,6 +50,10 @@ struct dump {
  * wait for the word. */
 #define DUMP_HOOK_ENV "DSEC_CKPT_HOOK"
 
+/* dump_stopped(d): was it taken back?  dump_cancelled(e): the error for it. */
+bool dump_stopped(const struct dump *d);
+int dump_cancelled(struct err *e);
+
 /* dump_engine.c */
 
 /*
@@ -63,10 +68,6 @@ int dump_start(struct dump *d, struct err *e);
 int dump_ready(struct dump *d, struct err *e);
 int dump_go(struct dump *d, struct err *e);
 int dump_wait(struct dump *d, struct err *e);
-
-/* dump_undo(d, r, e): the engine was ended before its end, because of ${r} and
- * ${e}: freeze what it may have thawed, and see who is left. */
-int dump_undo(struct dump *d, int r, struct err *e);
 
 /* dump_files.c */
 

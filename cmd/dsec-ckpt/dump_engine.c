@@ -212,13 +212,16 @@ int dump_ready(struct dump *d, struct err *e)
 	struct pollfd p[] = {
 		{.fd = d->hook_r, .events = POLLIN},
 		{.fd = d->proc.pidfd, .events = POLLIN},
+		{.fd = d->stop, .events = POLLIN},
 	};
 	char byte;
 	int r;
 
 	do {
-		r = poll(p, 2, START_MS);
+		r = poll(p, 3, START_MS);
 	} while (r < 0 && errno == EINTR);
+	if (dump_stopped(d))
+		return dump_cancelled(e);
 	if (r > 0 && p[0].revents & POLLIN && read(d->hook_r, &byte, 1) == 1)
 		return 0;
 	r = engine_wait(&d->proc, 0, e);
@@ -268,23 +271,32 @@ static unsigned lost(const struct dump *d)
 	return gone;
 }
 
+static int lost_some(unsigned n, const struct err *why, int r, struct err *e)
+{
+	err_set(e, r, "engine",
+		"%u of the sandbox's processes did not survive it: %.300s", n,
+		why->msg);
+	if (e)
+		e->infra = true;
+	return r;
+}
+
 /*
  * The engine thaws the sandbox for a moment, with everybody traced, and freezes
  * it again.  Where it was ended on the way, that is for us to do.
  */
-int dump_undo(struct dump *d, int r, struct err *e)
+static int still_frozen(struct dump *d, int r, struct err *e)
 {
-	struct err own = {0};
+	struct err own = {0}, why = {0};
 	unsigned n;
 	int f;
 
+	if (e)
+		why = *e;
 	f = cgroup_freeze(d->cgroups, d->id, true, FREEZE_MS, &own);
 	n = r < 0 ? lost(d) : 0;
 	if (n > 0)
-		return err_set(e, r, "engine",
-			       "%u of the sandbox's processes did not survive "
-			       "it: %.300s",
-			       n, e ? e->msg : "");
+		return lost_some(n, &why, r, e);
 	if (r == 0 && f < 0 && e)
 		*e = own;
 	return r < 0 ? r : f;
@@ -337,7 +349,11 @@ int dump_wait(struct dump *d, struct err *e)
 	d->engine_ms = clock_ms() - d->engine_at;
 	if (r > 0)
 		r = ended(d, r, e);
-	r = dump_undo(d, r, e);
+	r = still_frozen(d, r, e);
+	/* Ended in the middle of its work, it may take a process along: whoever
+	 * takes the dump back waits for that long. */
+	if (r == 0 && dump_stopped(d))
+		r = dump_cancelled(e);
 	if (r == 0)
 		d->frozen_us = frozen_us(d);
 	return r;

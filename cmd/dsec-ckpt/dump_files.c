@@ -113,7 +113,7 @@ int dump_layer(struct dump *d, struct err *e)
 {
 	auto_close int from = -1, home = -1;
 	auto_pool struct pool pool = POOL_INIT;
-	struct pool_snapshot want = {.id = d->layer, .stop = -1};
+	struct pool_snapshot want = {.id = d->layer, .stop = d->stop};
 	int r;
 
 	if (!d->layer)
