@@ -339,13 +339,15 @@ int reclaim_prefetch(const struct cgroup_root *root, const char *id,
 		     struct err *e)
 {
 	struct work w = {.root = root, .id = id};
-	uint64_t in_swap = 0;
+	struct reclaim_done d = {0};
 	bool cut;
 	int r;
 
-	*ret_bytes = 0;
-	r = swapped(&w, &in_swap, e);
-	if (r < 0 || in_swap == 0)
+	r = measure(&w, &d, e);
+	if (r < 0)
 		return r;
+	*ret_bytes = 0;
+	if (d.swapped_bytes == 0)
+		return 0;
 	return with_counter(read_in, &w, opts, &cut, ret_bytes, e);
 }

@@ -65,6 +65,52 @@ leak_check "a sandbox on a pool leaves nothing"
 run dsec-doctor --leaks
 json_is "$out" '{"ok":true,"leaks":0}' "no leaks"
 
+# Copies of files alone: the source's mount is not touched and it runs on.
+s=$(echo '{"name":"src","disk_limit_mb":64}' | dsec-run | jq -r .sandbox)
+run timeout 20 dsec-exec src -- sh -c \
+	'dd if=/dev/urandom of=/home/big bs=1M count=24 && md5sum /home/big'
+sum=$(echo "$out" | cut -d' ' -f1)
+run timeout 20 dsec-exec src --detach -- sh -c \
+	'i=0; while :; do i=$((i + 1)); echo $i >/home/new && mv /home/new /home/count; done'
+df_mb() {
+	sync -f "$DSEC_LIB/pool" && df -m --output=used "$DSEC_LIB/pool" | tail -n 1
+}
+used=$(df_mb)
+run timeout 60 dsec-fork src --fs-only --count 3 --name copy
+is "$status" 0 "three copies of its files"
+is "$(field "$out" .layer | sort -u)" snapshot "by snapshots"
+[ $(($(df_mb) - used)) -lt 24 ]
+ok $? "which take no room"
+run timeout 20 dsec-exec copy-1 -- md5sum /home/big
+is "${out%% *}" "$sum" "a copy has the file"
+run timeout 20 dsec-exec src -- md5sum /home/big
+is "${out%% *}" "$sum" "and so has the source"
+was=$(timeout 20 dsec-exec src -- cat /home/count)
+# shellcheck disable=SC2317 # by wait_for
+goes_on() {
+	[ "$(timeout 20 dsec-exec src -- cat /home/count)" -gt "$was" ]
+}
+wait_for 20 goes_on
+ok $? "which goes on"
+run timeout 20 dsec-exec copy-0 -- cat /home/count
+is "$(timeout 20 dsec-exec copy-0 -- cat /home/count)" "$out" \
+	"a copy does not: its processes are its own"
+run timeout 60 dsec-exec copy-2 -- \
+	sh -c 'dd if=/dev/zero of=/home/more bs=1M count=96 && sync'
+like "$err" 'Disk quota exceeded|No space' "a copy has a limit of its own"
+run timeout 20 dsec-exec src -- sh -c 'echo room >/home/room && cat /home/room'
+is "$out" room "which is not its source's"
+run timeout 60 dsec-pause --stop src copy-0 copy-1 copy-2
+is "$status" 0 "all stop"
+# shellcheck disable=SC2317 # by wait_for
+layers_gone() {
+	[ -z "$(ls "$DSEC_LIB/pool")" ]
+}
+wait_for 20 layers_gone
+ok $? "no subvolume is left"
+run dsec-doctor --leaks
+json_is "$out" '{"ok":true,"leaks":0}' "no leaks"
+
 # A pool that was unmounted comes back by --fix alone.
 umount "$DSEC_LIB/pool"
 run dsec-doctor --json --only pool
