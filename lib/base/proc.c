@@ -18,6 +18,18 @@
 
 extern char **environ;
 
+pid_t proc_pid_of(int pidfd)
+{
+	auto_free char *text = NULL;
+	char path[40], *line;
+
+	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", pidfd);
+	if (fd_read_file(AT_FDCWD, path, 4096, &text, NULL, NULL) < 0)
+		return -1;
+	line = strstr(text, "\nPid:");
+	return line ? (pid_t)strtol(line + 5, NULL, 10) : -1;
+}
+
 int proc_wait_pidfd(int pidfd, int timeout_ms)
 {
 	struct pollfd p = {.fd = pidfd, .events = POLLIN};

@@ -24,6 +24,9 @@ int proc_run(const char *const *argv, int stdin_fd, int stdout_fd,
 int proc_run_fds(const char *const *argv, const int *fds, unsigned timeout_ms,
 		 struct err *e);
 
+/* proc_pid_of(pidfd): the number of its process, -1 when it has ended. */
+pid_t proc_pid_of(int pidfd);
+
 /* proc_wait_pidfd(pidfd, timeout_ms): 1 it ended, 0 not yet, or -errno. */
 int proc_wait_pidfd(int pidfd, int timeout_ms);
 

@@ -13,12 +13,19 @@
  * what was stopped; it is the first's, because a stop signal that is pending
  * keeps the second from hearing of its own.  Whoever ends early, we see to it
  * that nobody stands on our stacks any more.
+ *
+ * A sandbox that was restored has a time namespace of its own, which lets
+ * nobody in who shares memory.  There the first child is a fork, and the second
+ * and third share its memory; what they have to say is in pages of all of us.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -40,6 +47,7 @@ static struct {
 
 struct entry {
 	const struct enter *en;
+	bool own_time; /* it has a time namespace of its own */
 	struct cgroup_join join;
 	struct become b;
 	struct entered out;
@@ -166,7 +174,10 @@ static int joiner_main(void *arg)
 		return 1;
 	reset_oom_score();
 	en->step = JOIN_NS;
-	en->r = setns(en->en->init_pidfd, all) < 0 ? -errno : 0;
+	en->r = setns(en->en->init_pidfd,
+		      all | (en->own_time ? CLONE_NEWTIME : 0)) < 0
+			? -errno
+			: 0;
 	if (en->r == 0 && en->en->tty) {
 		en->step = OPEN_TTY;
 		en->r = open_tty(en);
@@ -212,7 +223,9 @@ static int run(struct entry *en, struct err *e)
 	int status = 0;
 	pid_t pid;
 
-	pid = clone_child(&c, joiner_main, en);
+	pid = en->own_time ? clone_fork(&c) : clone_child(&c, joiner_main, en);
+	if (pid == 0)
+		_exit(joiner_main(en));
 	if (pid < 0)
 		return err_sys(e, -pid, "start a child");
 	while (waitpid(pid, &status, __WALL) < 0 && errno == EINTR)
@@ -228,46 +241,91 @@ static int run(struct entry *en, struct err *e)
 	return en->b.failed < 0 ? become_error(&en->b, e) : 0;
 }
 
+static ino_t time_ns(pid_t pid)
+{
+	char path[40];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/time", (int)pid);
+	return stat(path, &st) < 0 ? 0 : st.st_ino;
+}
+
+/* Where nobody can tell, there are no time namespaces. */
+static bool has_own_time(int init_pidfd)
+{
+	pid_t pid = proc_pid_of(init_pidfd);
+	ino_t theirs;
+
+	if (pid <= 0)
+		return false;
+	theirs = time_ns(pid);
+	return theirs && theirs != time_ns(getpid());
+}
+
+static struct become become_of(const struct enter *en)
+{
+	return (struct become){
+		.profile = en->profile,
+		.argv = en->argv,
+		.envp = en->envp,
+		.cwd = en->cwd,
+		.cwd_default = en->cwd_default,
+		.uid = en->uid,
+		.gid = en->gid,
+		.groups = en->groups,
+		.ngroups = en->ngroups,
+		.cpus = en->cpus,
+		.fds = {en->fds[0], en->fds[1], en->fds[2]},
+		.extra = {en->extra_fd, en->extra_fd2},
+		.tty_master = -1,
+		.rows = en->rows,
+		.cols = en->cols,
+		.exe_fd = en->exe_fd,
+	};
+}
+
+static int enter(struct entry *entry, struct entered *ret, struct err *e)
+{
+	const struct enter *en = entry->en;
+	int r;
+
+	r = cgroup_leaf_prepare(en->cgroups, en->id, en->leaf, &entry->join, e);
+	if (r < 0)
+		return r;
+	r = run(entry, e);
+	cgroup_join_done(&entry->join);
+	if (r == 0) {
+		*ret = entry->out;
+		return 0;
+	}
+	if (entry->out.pidfd >= 0)
+		fd_close(entry->out.pidfd);
+	if (entry->out.tty >= 0)
+		fd_close(entry->out.tty);
+	return r;
+}
+
 int enter_start(const struct enter *en, struct entered *ret, struct err *e)
 {
-	struct entry entry = {
+	struct entry own, *entry = &own;
+	bool own_time = has_own_time(en->init_pidfd);
+	int r;
+
+	if (own_time) {
+		entry = mmap(NULL, sizeof(*entry), PROT_READ | PROT_WRITE,
+			     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+		if (entry == MAP_FAILED)
+			return err_sys(e, errno, "memory");
+	}
+	*entry = (struct entry){
 		.en = en,
-		.b =
-			{
-				.profile = en->profile,
-				.argv = en->argv,
-				.envp = en->envp,
-				.cwd = en->cwd,
-				.cwd_default = en->cwd_default,
-				.uid = en->uid,
-				.gid = en->gid,
-				.groups = en->groups,
-				.ngroups = en->ngroups,
-				.cpus = en->cpus,
-				.fds = {en->fds[0], en->fds[1], en->fds[2]},
-				.extra = {en->extra_fd, en->extra_fd2},
-				.tty_master = -1,
-				.rows = en->rows,
-				.cols = en->cols,
-				.exe_fd = en->exe_fd,
-			},
+		.own_time = own_time,
+		.b = become_of(en),
 		.out = {.pidfd = -1, .tty = -1},
 		.second = -1,
 	};
-	int r;
-
-	r = cgroup_leaf_prepare(en->cgroups, en->id, en->leaf, &entry.join, e);
-	if (r < 0)
-		return r;
-	r = run(&entry, e);
-	cgroup_join_done(&entry.join);
-	if (r == 0) {
-		*ret = entry.out;
-		return 0;
-	}
-	if (entry.out.pidfd >= 0)
-		fd_close(entry.out.pidfd);
-	if (entry.out.tty >= 0)
-		fd_close(entry.out.tty);
+	r = enter(entry, ret, e);
+	if (own_time)
+		munmap(entry, sizeof(*entry));
 	return r;
 }
