@@ -131,6 +131,16 @@ static void lib_dir(struct scan *s, const char *dir, const char *name)
 		found(s, "layer", name, path);
 }
 
+/* A layer in the pool is a sandbox's or a snapshot's. */
+static void pool_dir(struct scan *s, const char *dir, const char *name)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/snap/%s", s->d->tree.lib, name);
+	if (!tree_is_id(name) || access(path, F_OK) < 0)
+		lib_dir(s, dir, name);
+}
+
 /* A checkpoint that was begun, and nobody is at it. */
 static void lib_sandbox(struct scan *s, const char *dir, const char *name)
 {
@@ -292,7 +302,7 @@ static int look(const struct doctor *d, json_t **ret_list, struct err *e)
 	each(&s, uid_link, "%s/uid", t->run);
 	each(&s, task_dir, "%s/task", t->run);
 	each(&s, lib_sandbox, "%s/sb", t->lib);
-	each(&s, lib_dir, "%s/pool", t->lib);
+	each(&s, pool_dir, "%s/pool", t->lib);
 	each(&s, cgroup_dir, "/sys/fs/cgroup/%s", t->cgroup);
 	each(&s, cgroup_tree, "/sys/fs/cgroup");
 	snapshots(&s);

@@ -100,8 +100,26 @@ run timeout 60 dsec-exec copy-2 -- \
 like "$err" 'Disk quota exceeded|No space' "a copy has a limit of its own"
 run timeout 20 dsec-exec src -- sh -c 'echo room >/home/room && cat /home/room'
 is "$out" room "which is not its source's"
+run timeout 60 dsec-fork src --fs-only --snapshot kept
+is "$status $(field "$out" .layer)" "0 snapshot" "a snapshot is kept"
 run timeout 60 dsec-pause --stop src copy-0 copy-1 copy-2
 is "$status" 0 "all stop"
+# shellcheck disable=SC2317 # by wait_for
+one_layer() {
+	[ "$(ls "$DSEC_LIB/pool" | wc -l)" -eq 1 ]
+}
+wait_for 20 one_layer
+ok $? "only its layer is left"
+run dsec-doctor --leaks
+json_is "$out" '{"ok":true,"leaks":0}' "which is no leak"
+run dsec-doctor --fix --only dead
+run timeout 60 dsec-run --snapshot kept --detach --name again
+is "$(field "$out" .layer)" snapshot "nor does --fix take it: a sandbox starts"
+run timeout 20 dsec-exec again -- md5sum /home/big
+is "${out%% *}" "$sum" "with what was kept"
+run timeout 20 dsec-pause --stop again
+run timeout 20 dsec-fork --remove kept
+is "$status" 0 "it is removed"
 # shellcheck disable=SC2317 # by wait_for
 layers_gone() {
 	[ -z "$(ls "$DSEC_LIB/pool")" ]
