@@ -342,7 +342,8 @@ int pause_op_snapshot(struct ask *a, json_t *req, struct err *e)
 		return life_stopped(b, e);
 	if (is_busy(b))
 		return park(a, req, false);
-	if (b->state == BOX_PAUSED && b->level == BOX_DISK)
+	/* A layer alone may as well be copied without processes. */
+	if (b->state == BOX_PAUSED && b->level == BOX_DISK && !want.fs_only)
 		return pause_awake(a, req, e);
 	if (!want.fs_only)
 		r = check_spec(b, e);

@@ -143,6 +143,16 @@ int reexec_restore(struct box *b, struct err *e)
 	return r < 0 ? r : become(b, j, "dsec-ckpt", argv, 5, e);
 }
 
+/* Who repeats a request of the source's to a copy wants it done there. */
+static void forget_keys(json_t *j)
+{
+	size_t i;
+	json_t *v;
+
+	json_array_foreach(json_object_get(j, "execs"), i, v)
+		json_object_del(v, "key");
+}
+
 int reexec_copy(struct box *b, enum box_level level, json_t **ret,
 		struct err *e)
 {
@@ -157,6 +167,8 @@ int reexec_copy(struct box *b, enum box_level level, json_t **ret,
 		return r;
 	}
 	json_object_set_new(j, "fds", table);
+	if (level != BOX_DISK)
+		forget_keys(j);
 	json_object_set_new(j, "level",
 			    json_string(level == BOX_DISK ? "disk" : "freeze"));
 	*ret = j;

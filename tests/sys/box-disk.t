@@ -1,0 +1,31 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The supervisor of a sandbox that is paused to disk and comes back, of one that
+# is copied, and what it does when either fails.
+. "$(dirname "$0")/../tap.sh"
+. "$(dirname "$0")/box/results.sh"
+need_root
+need_tools jq python3 busybox
+tree_new
+
+# Where the engine of this machine is, if make deps did not put it there.
+[ -z "${DSEC_TEST_ENGINE:-}" ] ||
+	printf '{"criu":"%s"}\n' "$DSEC_TEST_ENGINE" >"$DSEC_CONFIG/engine.json"
+[ "$(dsec-doctor --json 2>/dev/null | jq -r .features.checkpoint)" = true ] ||
+	plan_skip_all "no checkpoint engine works here"
+
+mkdir -p "$T/base/bin" "$T/base/tmp" "$T/base/etc" "$T/base/root" \
+	"$T/base/srv" "$T/base/proc" "$T/base/dev"
+cp "$(command -v busybox)" "$T/base/bin/busybox"
+for tool in sh cat sleep echo head stty true yes dd wc; do
+	ln -s busybox "$T/base/bin/$tool"
+done
+printf 'root:x:0:0:root:/root:/bin/sh\n' >"$T/base/etc/passwd"
+run dsec-img import "dir:$T/base" --as root/base --kind base
+is "$status" 0 "an image"
+dsec-run --rm --image root/base -- true # what a node prepares once
+leak_start
+box_part disk
+box_part copies
+leak_check
+done_testing
