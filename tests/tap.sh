@@ -35,7 +35,7 @@
 #                              devices, sockets, files) must be the same again
 #                              at leak_check, within LEAK_S (10) seconds: one
 #                              check.  What the node prepares once (mnt/) and
-#                              keeps on purpose (dead/, img/, key/) is not counted
+#                              keeps on purpose (dead/, img/, key/, engine/) is not counted
 #                              unless it was there at leak_start.
 
 tap_n=0
@@ -267,7 +267,8 @@ tree_end() { # STATUS
 leak_files() {
 	find "$DSEC_RUN" "$DSEC_LIB" -mindepth 2 \
 		\( -path "$DSEC_RUN/mnt/*" -o -path "$DSEC_LIB/dead/*" \
-		-o -path "$DSEC_LIB/img/*" -o -path "$DSEC_RUN/key/*" \) -prune -o -print 2>/dev/null
+		-o -path "$DSEC_LIB/img/*" -o -path "$DSEC_RUN/key/*" \
+		-o -path "$DSEC_RUN/engine/*" \) -prune -o -print 2>/dev/null
 }
 
 leak_list() {

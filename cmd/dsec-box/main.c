@@ -153,6 +153,26 @@ static int open_dirs(struct box *b, struct err *e)
 	return b->out_fd < 0 ? err_sys(e, errno, "open '%s/out'", path) : 0;
 }
 
+/* A copy of a sandbox has the records of its source's commands: its own come
+ * after them. */
+static uint64_t after_past(const struct box *b)
+{
+	auto_dir DIR *d = fdopendir(openat(b->out_fd, ".", O_CLOEXEC));
+	const struct dirent *de;
+	uint64_t next = 0, n;
+	char *end;
+
+	while (d && (de = readdir(d))) {
+		if (de->d_name[0] != 'e' || de->d_name[1] < '0' ||
+		    de->d_name[1] > '9')
+			continue;
+		n = strtoull(de->d_name + 1, &end, 10);
+		if (*end == '.' && n < UINT32_MAX && n >= next)
+			next = n + 1;
+	}
+	return next;
+}
+
 static int read_spec(struct box *b, struct err *e)
 {
 	auto_json json_t *spec = NULL;
@@ -169,6 +189,8 @@ static int read_spec(struct box *b, struct err *e)
 	b->created_ms = (uint64_t)json_int(spec, "created_ms",
 					   (int64_t)clock_wall_ms());
 	b->generation = json_int(spec, "generation", 1);
+	if (*json_str(spec, "made_from"))
+		b->next_exec = after_past(b);
 	b->uid_base = (uint32_t)json_int(spec, "uid_base", 0);
 	if (b->uid_base == 0)
 		return err_set(e, -EINVAL, "internal", "spec without uid_base");

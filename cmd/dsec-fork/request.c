@@ -73,6 +73,9 @@ static int check_fork(const json_t *req, struct err *e)
 	if (json_flag(req, "replace") && !named)
 		return err_set(e, -EINVAL, "bad_value",
 			       "'replace' without 'snapshot'");
+	if (json_int(req, "count", 1) == 0 && !named)
+		return err_set(e, -EINVAL, "bad_value",
+			       "'count' 0 makes nothing without 'snapshot'");
 	if (sandbox && json_object_get(req, "project"))
 		return err_set(e, -EINVAL, "bad_value",
 			       "'project' is the sandbox's own");

@@ -139,14 +139,19 @@ int snaps_inspect(struct request *r, json_t **ret_rec, struct err *e)
 int drop_snapshot(struct request *r, unsigned index, int stop, json_t **ret_rec,
 		  struct err *e)
 {
+	char name[SNAP_PATH_MAX + 1];
 	int res;
 
 	(void)index;
 	(void)stop; /* half of one is of no use */
-	res = snap_remove(&r->app->tree, &r->app->creator.pool, &r->snap, e);
+	res = snap_name(&r->app->tree, r->snap.id, name, e);
+	if (res == 0)
+		res = snap_remove(&r->app->tree, &r->app->creator.pool,
+				  &r->snap, e);
 	if (res < 0)
 		return res;
 	(void)snap_sweep(&r->app->tree, &r->app->creator.pool, NULL, NULL);
-	*ret_rec = json_pack("{s:b, s:s}", "ok", 1, "snapshot", r->snap.id);
+	*ret_rec = json_pack("{s:b, s:s, s:s*}", "ok", 1, "snapshot",
+			     r->snap.id, "name", *name ? name : NULL);
 	return 0;
 }

@@ -51,7 +51,7 @@ static int put_made(const struct creator *c, const struct create_copied *m,
 						 : 0;
 }
 
-/* The supervisor goes on where it was: to it this is one more command. */
+/* To the supervisor this is one more command, after those of the source. */
 static int start_command(const struct tree *t, const char *id,
 			 const json_t *req, char *ret_exec, struct err *e)
 {
@@ -83,20 +83,6 @@ static int start_command(const struct tree *t, const char *id,
 	return r;
 }
 
-/* Of one that starts anew the command is its first. */
-static int put_command(json_t *spec, const json_t *req, struct err *e)
-{
-	json_t *command = json_object_get(req, "command");
-
-	if (!command)
-		return 0;
-	if (json_object_set(spec, "command", command) < 0 ||
-	    json_object_set_new(spec, "tty",
-				json_boolean(json_flag(req, "tty"))) < 0)
-		return err_sys(e, ENOMEM, "spec");
-	return 0;
-}
-
 static int make(struct creator *c, const json_t *req, struct snap_source *s,
 		json_t *rec, char *ret_id, char *ret_exec, struct err *e)
 {
@@ -106,24 +92,21 @@ static int make(struct creator *c, const json_t *req, struct snap_source *s,
 		.memory = s->memory,
 		.stop = -1,
 	};
-	bool command = json_object_get(req, "command");
 	auto_json json_t *spec = NULL;
 	struct create_copied made;
 	uint64_t began = clock_ms();
 	int r;
 
 	r = inherit_spec(s->spec, req, &spec, e);
-	if (r == 0 && !s->memory)
-		r = put_command(spec, req, e);
 	if (r == 0)
 		r = create_from(c, spec, &from, &made, e);
 	if (r < 0)
 		return r;
 	snprintf(ret_id, BOX_ID_LEN + 1, "%s", made.made.id);
-	snprintf(ret_exec, 16, "%s", command && !s->memory ? "e0" : "");
+	ret_exec[0] = '\0';
 	r = put_made(c, &made, s, spec, began, rec, e);
 	json_decref(made.restored);
-	if (r == 0 && command && s->memory)
+	if (r == 0 && json_object_get(req, "command"))
 		r = start_command(c->tree, ret_id, req, ret_exec, e);
 	if (r == 0 && *ret_exec)
 		json_object_set_new(rec, "exec", json_string(ret_exec));

@@ -71,30 +71,13 @@ static int open_home(const struct copying *k, int *ret_fd)
 	char path[PATH_MAX];
 	int r;
 
-	r = tree_path(path, k->e, "%s/sb/%s", k->c->tree->lib,
-		      k->to->made.id);
+	r = tree_path(path, k->e, "%s/sb/%s", k->c->tree->lib, k->to->made.id);
 	if (r < 0)
 		return r;
 	if (mkdir(path, 0700) < 0 && errno != EEXIST)
 		return err_sys(k->e, errno, "make '%s'", path);
 	*ret_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	return *ret_fd < 0 ? err_sys(k->e, errno, "open '%s'", path) : 0;
-}
-
-/* The commands of a source whose processes do not come along are not its. */
-static int forget_commands(int home, struct err *e)
-{
-	auto_close int out = openat(home, "out", O_DIRECTORY | O_CLOEXEC);
-	auto_dir DIR *d = out < 0 ? NULL : fdopendir(dup(out));
-	const struct dirent *de;
-	int r = 0;
-
-	if (!d)
-		return err_sys(e, errno, "open the layer's out");
-	while (r == 0 && (de = readdir(d)))
-		if (strcmp(de->d_name, ".") && strcmp(de->d_name, ".."))
-			r = fd_remove_tree(out, de->d_name, e);
-	return r;
 }
 
 static int copy_layer(struct copying *k, int home)
@@ -110,8 +93,6 @@ static int copy_layer(struct copying *k, int home)
 	int r;
 
 	r = pool_snapshot(&k->c->pool, &want, &k->to->layer, k->e);
-	if (r == 0 && !k->from->memory)
-		r = forget_commands(home, k->e);
 	return r < 0 ? err_wrap(k->e, r, "copy the layer") : 0;
 }
 
@@ -131,16 +112,16 @@ static int copy_steps(struct copying *k, int home)
 		    O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	while (to >= 0 && n > 0)
 		n = sendfile(to, from, NULL, 1 << 20);
-	return to < 0 || n < 0
-		       ? err_sys(k->e, errno, "copy the log of steps")
-		       : 0;
+	return to < 0 || n < 0 ? err_sys(k->e, errno, "copy the log of steps")
+			       : 0;
 }
 
 static int make_group(struct copying *k)
 {
 	const struct cgroup_limits lim = {
-		.memory_bytes =
-			(uint64_t)json_int(k->spec, "memory_limit_mb", 0) << 20,
+		.memory_bytes = (uint64_t)json_int(k->spec, "memory_limit_mb",
+						   0)
+				<< 20,
 		.pids = (uint32_t)json_int(k->spec, "pids_limit", 0),
 	};
 
@@ -154,9 +135,10 @@ static int put_spec(struct copying *k)
 	auto_json json_t *more = NULL;
 	int r;
 
-	r = json_pack_or(&more, k->e, "{s:i, s:s, s:i, s:I, s:I, s:I, s:s, s:s}",
-			 "v", 1, "sandbox", m->id, "generation", 1,
-			 "created_ms", (json_int_t)clock_wall_ms(), "slot",
+	r = json_pack_or(&more, k->e,
+			 "{s:i, s:s, s:i, s:I, s:I, s:I, s:s, s:s}", "v", 1,
+			 "sandbox", m->id, "generation", 1, "created_ms",
+			 (json_int_t)clock_wall_ms(), "slot",
 			 (json_int_t)m->claim.slot, "uid_base",
 			 (json_int_t)m->claim.uid_base, "parent",
 			 json_str(k->from->source, "sandbox"), "made_from",
@@ -221,11 +203,10 @@ struct restorer {
 static int restorer_main(void *arg)
 {
 	struct restorer *x = arg;
-	const char *const argv[] = {"dsec-ckpt", "restore",
-				    "--from",	 x->dir,
-				    "--status",	 "7",
-				    "--state",	 "8",
-				    x->k->to->made.id, NULL};
+	const char *const argv[] = {"dsec-ckpt", "restore",  "--from",
+				    x->dir,	 "--status", "7",
+				    "--state",	 "8",	     x->k->to->made.id,
+				    NULL};
 
 	x->r = cgroup_leaf_join(&x->join);
 	if (x->r < 0) {
@@ -295,8 +276,7 @@ static int start_restore(struct copying *k, int *ret_status, pid_t *ret_pid)
 		return err_sys(k->e, errno, "pipe for a restore");
 	status = pair[0];
 	end = pair[1];
-	memcpy(x.fds,
-	       (int[]){k->to->made.claim.fd, listen, -1, -1, end, state},
+	memcpy(x.fds, (int[]){k->to->made.claim.fd, listen, -1, -1, end, state},
 	       sizeof(x.fds));
 	pid = spawn(&x);
 	if (pid < 0)

@@ -224,8 +224,10 @@ static int copy_range(struct job *j, int from, int to, off_t at, off_t end,
 			return err_sys(e, errno, "read");
 		if (n == 0)
 			return err_set(e, -EIO, "system", "it became shorter");
-		if (pwrite(to, j->block, (size_t)n, at) != n)
-			return err_sys(e, errno ? errno : ENOSPC, "write");
+		/* One cut short has its reason when the rest is tried. */
+		n = pwrite(to, j->block, (size_t)n, at);
+		if (n <= 0)
+			return err_sys(e, n < 0 ? errno : ENOSPC, "write");
 		at += n;
 	}
 	return 0;
