@@ -185,6 +185,21 @@ static int look_at_device(struct survey *s, int num, const struct statx *x,
 	return add_index(s->slaves, x->stx_rdev_minor, json_string(of), e);
 }
 
+/* The kernel says it by a word after the name, which a name may end in, too. */
+static bool is_deleted(const struct survey *s, const char *link, uint64_t ino)
+{
+	static const char word[] = " (deleted)";
+	size_t len = strlen(link), n = sizeof(word) - 1;
+	char path[PATH_MAX + 32];
+	struct stat st;
+
+	if (len <= n || strcmp(link + len - n, word) != 0)
+		return false;
+	snprintf(path, sizeof(path), "/proc/%d/root%s", (int)s->ask->init,
+		 link);
+	return lstat(path, &st) < 0 || st.st_ino != ino;
+}
+
 static int look_at_file(struct survey *s, int num, const char *link,
 			struct err *e)
 {
@@ -208,6 +223,13 @@ static int look_at_file(struct survey *s, int num, const char *link,
 				     num);
 	if (S_ISCHR(x.stx_mode))
 		return look_at_device(s, num, &x, e);
+	if (S_ISREG(x.stx_mode) && x.stx_nlink > 0 &&
+	    is_deleted(s, link, x.stx_ino))
+		return inside_refuse(s, e,
+				     "has a file open whose name was removed "
+				     "while another one of it, or that in a "
+				     "layer, is there (descriptor %d)",
+				     num);
 	if (S_ISREG(x.stx_mode) && x.stx_nlink == 0 &&
 	    x.stx_size > INSIDE_GHOST_MAX)
 		return inside_refuse(s, e,

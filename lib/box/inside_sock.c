@@ -7,6 +7,7 @@
 #include <linux/sockios.h>
 #include <linux/unix_diag.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,10 +82,35 @@ static int check_netns(const struct survey *s, int fd, int num, struct err *e)
 		 (unsigned long long)st.st_ino);
 	if (!strcmp(link, s->ns[3]))
 		return 0;
+	/* One that was accepted is of the namespace of who connected. */
+	if (opt(fd, SO_DOMAIN) == AF_UNIX)
+		return inside_refuse(s, e,
+				     "has a unix socket whose peer is not in "
+				     "the sandbox (descriptor %d)",
+				     num);
 	return inside_refuse(s, e,
 			     "has a socket of another network namespace "
 			     "(descriptor %d)",
 			     num);
+}
+
+/* Connections that a listener has not accepted yet are left out. */
+static int check_backlog(const struct survey *s, int fd, int num, struct err *e)
+{
+	struct tcp_info info;
+	socklen_t len = sizeof(info);
+
+	if (opt(fd, SO_PROTOCOL) != IPPROTO_TCP || opt(fd, SO_ACCEPTCONN) != 1)
+		return 0;
+	memset(&info, 0, sizeof(info));
+	/* Of a listener these are the ones that wait. */
+	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0 ||
+	    info.tcpi_unacked == 0)
+		return 0;
+	return inside_warn(s, e,
+			   "%u TCP connections (descriptor %d) that were not "
+			   "accepted are lost in what is restored",
+			   info.tcpi_unacked, num);
 }
 
 int inside_socket(struct survey *s, int num, const char *link, struct err *e)
@@ -99,6 +125,8 @@ int inside_socket(struct survey *s, int num, const char *link, struct err *e)
 	r = check_kind(s, fd, num, e);
 	if (r == 0)
 		r = check_netns(s, fd, num, e);
+	if (r == 0)
+		r = check_backlog(s, fd, num, e);
 	if (r == 0 && opt(fd, SO_DOMAIN) == AF_UNIX &&
 	    json_object_set_new(s->unix_sks, link,
 				json_integer((json_int_t)(s->at -
