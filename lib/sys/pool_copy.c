@@ -17,12 +17,11 @@
 
 #define BLOCK (1024 * 1024)
 
-/* The first name of a file that has several, of which ${left} are to come. */
+/* The first name of a file that has several. */
 struct link {
 	dev_t dev;
 	ino_t ino;
 	char *path;
-	nlink_t left;
 };
 
 struct job {
@@ -183,6 +182,7 @@ static int link_to(struct job *j, const struct link *l, const char *name,
 static int copy_link(struct job *j, const struct walk_item *it, struct err *e)
 {
 	struct link *l;
+	char *path;
 	int r;
 
 	if (it->st.st_nlink < 2)
@@ -195,11 +195,10 @@ static int copy_link(struct job *j, const struct walk_item *it, struct err *e)
 		r = link_to(j, l, it->name, e);
 		return r < 0 ? r : 1;
 	}
-	l->path = strdup(it->path);
-	if (!l->path)
+	path = strdup(it->path);
+	if (!path)
 		return err_sys(e, ENOMEM, "links");
-	l->ino = it->st.st_ino;
-	l->dev = it->st.st_dev;
+	*l = (struct link){it->st.st_dev, it->st.st_ino, path};
 	j->nlinks++;
 	return 0;
 }

@@ -79,7 +79,6 @@ static int copy_into(int to, const struct pool_snapshot *want,
 		     enum pool_copy *how, struct err *e)
 {
 	struct pool_copy_tree c = {.to = to, .stop = want->stop};
-	auto_close int upper = -1;
 	char path[64];
 	int r = 0;
 

@@ -106,7 +106,7 @@ run timeout 60 dsec-pause --stop src copy-0 copy-1 copy-2
 is "$status" 0 "all stop"
 # shellcheck disable=SC2317 # by wait_for
 one_layer() {
-	[ "$(ls "$DSEC_LIB/pool" | wc -l)" -eq 1 ]
+	[ "$(find "$DSEC_LIB/pool" -maxdepth 1 | wc -l)" -eq 2 ]
 }
 wait_for 20 one_layer
 ok $? "only its layer is left"
