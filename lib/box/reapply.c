@@ -3,13 +3,39 @@
 
 #include "box/reapply.h"
 
-int reapply(const struct cgroup_root *root, const char *id, const json_t *spec,
-	    struct err *e)
+/* The engine and its helpers run in the sandbox's group until all is there. */
+#define WIDER_PIDS  64
+#define WIDER_BYTES (64ULL << 20)
+
+static struct cgroup_limits limits_of(const json_t *spec)
 {
 	const json_t *cores = json_object_get(spec, "cpu_cores_limit");
 
-	return cgroup_limit_cpu(root, id,
-				(uint64_t)llround(json_number_value(cores) *
-						  1000),
-				e);
+	return (struct cgroup_limits){
+		.memory_bytes = (uint64_t)json_int(spec, "memory_limit_mb", 0)
+				<< 20,
+		.cpu_milli = (uint64_t)llround(json_number_value(cores) * 1000),
+		.pids = (uint32_t)json_int(spec, "pids_limit", 0),
+	};
+}
+
+int reapply(const struct cgroup_root *root, const char *id, const json_t *spec,
+	    struct err *e)
+{
+	struct cgroup_limits lim = limits_of(spec);
+
+	return cgroup_limit(root, id, &lim, e);
+}
+
+int reapply_later(const struct cgroup_root *root, const char *id,
+		  const json_t *spec, struct err *e)
+{
+	struct cgroup_limits lim = limits_of(spec);
+
+	if (lim.memory_bytes)
+		lim.memory_bytes += WIDER_BYTES;
+	if (lim.pids)
+		lim.pids += WIDER_PIDS;
+	lim.cpu_milli = 0;
+	return cgroup_limit(root, id, &lim, e);
 }

@@ -15,4 +15,11 @@
 int reapply(const struct cgroup_root *root, const char *id, const json_t *spec,
 	    struct err *e);
 
+/*
+ * reapply_later(root, id, spec, e): limits with room for the engine, for the
+ * time it makes the processes; reapply() follows.
+ */
+int reapply_later(const struct cgroup_root *root, const char *id,
+		  const json_t *spec, struct err *e);
+
 #endif

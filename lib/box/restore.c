@@ -126,6 +126,8 @@ static int prepare(struct run *u, struct err *e)
 					&u->g.st.join, e);
 	if (r == 0)
 		r = identity_merge(rs->tree, &u->g.merge, e);
+	if (r == 0)
+		r = reapply_later(rs->cgroups, rs->id, rs->spec, e);
 	return r;
 }
 
@@ -277,8 +279,12 @@ static int finish(struct run *u, json_t **ret_rec, struct err *e)
 		r = restore_fds_place(u->rs, &u->fds, pids, npids, e);
 	if (r == 0)
 		r = reapply(u->rs->cgroups, u->rs->id, u->rs->spec, e);
-	if (r == 0)
-		r = identity_take(&idn, &rec, e);
+	if (r < 0)
+		return r;
+	idn.init_pidfd = RESTORE_FD_INIT;
+	idn.report[0] = RESTORE_FD_REPORT;
+	idn.report[1] = restore_fds_report(u->rs, &u->fds);
+	r = identity_take(&idn, &rec, e);
 	if (r < 0)
 		return r;
 	if (json_object_set_new(rec, "engine_ms",

@@ -333,6 +333,16 @@ static int place(struct restore_fds *f, bool live, const char *key,
 		       "descriptor %d of the state is a '%.20s'", n, kind);
 }
 
+int restore_fds_report(const struct restore *rs, const struct restore_fds *f)
+{
+	for (size_t i = 0; i < rs->ck->npipes; i++)
+		for (size_t k = 0; k < f->npipes; k++)
+			if (rs->ck->pipes[i].report &&
+			    !strcmp(f->pipes[k].of, rs->ck->pipes[i].of))
+				return f->pipes[k].end[1];
+	return -1;
+}
+
 /* Those that dsec-box takes for granted. */
 static int place_own(const struct restore *rs, struct restore_fds *f,
 		     const struct restore_pid *pids, size_t npids,

@@ -44,6 +44,9 @@ int restore_fds_place(const struct restore *rs, struct restore_fds *f,
 		      const struct restore_pid *pids, size_t npids,
 		      struct err *e);
 void restore_fds_done(struct restore_fds *f);
+
+/* restore_fds_report(rs, f): the end of pid 1's pipe that it writes to. */
+int restore_fds_report(const struct restore *rs, const struct restore_fds *f);
 void restore_release(const struct restore *rs);
 
 /* Shared with the child that becomes the engine. */
@@ -62,7 +65,6 @@ struct restore_stage {
 	const char *top; /* a directory everybody can traverse */
 	char dev[PATH_MAX], run_dir[PATH_MAX], hook[PATH_MAX];
 	char hook_env[64];
-	cpu_set_t cpus;
 	bool merge; /* memory of this sandbox may be shared by KSM */
 	pid_t parent;
 };

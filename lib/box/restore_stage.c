@@ -28,7 +28,6 @@
 #include "box/engine.h"
 #include "box/node.h"
 #include "box/restore_priv.h"
-#include "sys/cpus.h"
 #include "sys/mount.h"
 
 #ifndef PR_SET_MEMORY_MERGE
@@ -81,7 +80,6 @@ static int choose_top(struct restore_stage *g, struct err *e)
 int restore_stage_lay_out(struct restore_stage *g, struct err *e)
 {
 	const struct restore *rs = g->rs;
-	const json_t *cores = json_object_get(rs->spec, "cpu_cores_limit");
 	char init[PATH_MAX];
 	int r;
 
@@ -99,11 +97,7 @@ int restore_stage_lay_out(struct restore_stage *g, struct err *e)
 		r = engine_run_dir(rs->tree, g->run_dir, e);
 	if (r == 0)
 		r = tree_path(g->st.root, e, "%s/root", g->top);
-	if (r < 0)
-		return r;
-	cpus_pick((unsigned)json_int(rs->spec, "slot", 0),
-		  (uint64_t)(json_number_value(cores) * 1000 + 0.5), &g->cpus);
-	return 0;
+	return r;
 }
 
 static bool step(struct restore_stage *g, const char *what, int r)
@@ -262,10 +256,6 @@ static bool settle(struct restore_stage *g)
 		errno = 0;
 	if (fd >= 0)
 		close(fd);
-	if (CPU_COUNT(&g->cpus) > 0 &&
-	    !step(g, "CPUs",
-		  sys(sched_setaffinity(0, sizeof(g->cpus), &g->cpus))))
-		return false;
 	if (g->merge && !step(g, "let KSM merge memory",
 			      sys(prctl(PR_SET_MEMORY_MERGE, 1, 0, 0, 0))))
 		return false;

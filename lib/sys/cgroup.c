@@ -80,10 +80,19 @@ static int limit_memory(const struct cgroup_root *root, const char *id,
 		r = cgroup_set(root->memory, id, "memory.swap.max", 0, e);
 		return r == -ENOENT ? 0 : r;
 	}
+	/*
+	 * Memory and swap together, so that swap does not widen the limit.  The
+	 * one for both is never the lower one: it goes first when they rise.
+	 */
 	r = cgroup_set(root->memory, id, "memory.limit_in_bytes", bytes, e);
+	if (r == -EINVAL)
+		r = cgroup_set(root->memory, id, "memory.memsw.limit_in_bytes",
+			       bytes, e);
+	if (r == 0)
+		r = cgroup_set(root->memory, id, "memory.limit_in_bytes", bytes,
+			       e);
 	if (r < 0)
 		return r;
-	/* Memory and swap together, so that swap does not widen the limit. */
 	r = cgroup_set(root->memory, id, "memory.memsw.limit_in_bytes", bytes,
 		       e);
 	return r == -ENOENT ? 0 : r;
