@@ -11,6 +11,7 @@
 #include "box/ckpt.h"
 #include "box/claim.h"
 #include "box/init_report.h"
+#include "box/teardown.h"
 #include "exec.h"
 #include "life.h"
 #include "outer.h"
@@ -28,12 +29,18 @@ static int resize(struct box *b, enum claim_size size, struct err *e)
 {
 	auto_json json_t *spec = NULL;
 	struct claim_want want = {.id = b->id, .size = size};
+	struct cgroup_root *cgroups;
 	int r;
 
 	r = box_spec(b, &spec, e);
+	if (r == 0)
+		r = box_cgroups(b, &cgroups, e);
 	if (r < 0)
 		return r;
 	want.spec = spec;
+	/* The dead make room for it, as they do for a new one. */
+	want.bury = teardown_bury;
+	want.bury_arg = cgroups;
 	return claim_resize(&b->tree, &want, b->claim_fd, e);
 }
 
