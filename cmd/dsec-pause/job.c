@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "box/recover.h"
+#include "box/teardown.h"
 #include "pause.h"
 
 /* A supervisor that says nothing for so long (beyond the grace) hangs. */
@@ -175,6 +176,12 @@ int job_new(struct app *app, json_t *req, const char *id, struct err *e)
 	return 0;
 }
 
+static void job_lost_once(struct job *j)
+{
+	j->lost_once = true;
+	job_again(j, 0);
+}
+
 /* What a failure to reach the supervisor means for what was asked. */
 static void unreachable(struct job *j, const struct err *why)
 {
@@ -190,6 +197,9 @@ static void unreachable(struct job *j, const struct err *why)
 		stop_one_shot(j);
 	else if (stop && recover_waits(&j->app->tree, j->id))
 		stop_kept(j);
+	else if (!strcmp(why->code, "supervisor_lost") && !j->lost_once &&
+		 teardown_kept(&j->app->tree, j->id))
+		job_lost_once(j); /* it gets another, once */
 	else if (!strcmp(why->code, "supervisor_lost"))
 		stop_lost(j, why);
 	else

@@ -54,7 +54,8 @@ struct job {
 	struct loop_timer again, deadline, force;
 	bool own_deadline; /* deadline_ms of the request, not ours */
 	bool started;
-	bool heavy; /* once it is started */
+	bool heavy;	/* once it is started */
+	bool lost_once; /* its supervisor died, and it got another */
 	struct job *next;
 };
 
