@@ -78,6 +78,23 @@ static int look_at_inotify(struct survey *s, int num, const char *link,
 			   num);
 }
 
+/* The engine does not ask, and what counted down by one is read whole. */
+static int look_at_eventfd(struct survey *s, int num, const char *link,
+			   struct err *e)
+{
+	auto_free char *text = NULL;
+	int r;
+
+	(void)link;
+	r = fdinfo(s, num, &text, e);
+	if (r < 0 || !strstr(text, "eventfd-semaphore: 1"))
+		return r;
+	return inside_warn(s, e,
+			   "an eventfd (descriptor %d) is a semaphore: it is a "
+			   "plain one in what is restored",
+			   num);
+}
+
 static int nothing(struct survey *s, int num, const char *link, struct err *e)
 {
 	(void)s;
@@ -92,9 +109,9 @@ static const struct {
 	const char *link;
 	int (*look)(struct survey *s, int num, const char *link, struct err *e);
 } anonymous[] = {
-	{"[eventfd]", nothing},	      {"[eventpoll]", nothing},
-	{"[signalfd]", nothing},      {"[pidfd]", nothing},
-	{"inotify", look_at_inotify}, {"[timerfd]", look_at_timer},
+	{"[eventfd]", look_at_eventfd}, {"[eventpoll]", nothing},
+	{"[signalfd]", nothing},	{"[pidfd]", nothing},
+	{"inotify", look_at_inotify},	{"[timerfd]", look_at_timer},
 };
 
 static int look_at_anonymous(struct survey *s, int num, const char *link,
@@ -213,8 +230,8 @@ static int look_at_file(struct survey *s, int num, const char *link,
 			       num, (int)s->at->pid);
 	if (x.stx_nlink == 0 && !strncmp(link, "/memfd:", 7))
 		return 0;
-	/* A terminal that came through a restore is one of the sandbox's, opened
-	 * where that was staged. */
+	/* A terminal that came through a restore is one of the sandbox's,
+	 * opened where that was staged. */
 	if (!inside_has_mount(s, x.stx_mnt_id) &&
 	    !(S_ISCHR(x.stx_mode) && x.stx_rdev_major == PTS_MAJOR))
 		return inside_refuse(s, e,

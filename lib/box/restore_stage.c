@@ -151,6 +151,18 @@ static bool stage_layers(struct restore_stage *g)
 	       step(g, "chdir", sys(chdir(g->top)));
 }
 
+/* Its ptmx belongs to the sandbox's root, as it does in one that the engine
+ * mounts: whoever has a master open inside, the engine gives it its owner. */
+static bool stage_devpts(struct restore_stage *g)
+{
+	uid_t root = (uid_t)json_int(g->rs->spec, "uid_base", 0);
+
+	return step(g, "mount /dev/pts",
+		    mount_fs("devpts", "pts", MS_NOSUID | MS_NOEXEC,
+			     g->st.devpts)) &&
+	       step(g, "owner of ptmx", sys(chown("pts/ptmx", root, root)));
+}
+
 /* A file lies in the directory that was asked for: its mount is its own. */
 static bool stage_mount(struct restore_stage *g, const struct ckpt_mount *m)
 {
@@ -159,9 +171,7 @@ static bool stage_mount(struct restore_stage *g, const struct ckpt_mount *m)
 	if (!strcmp(m->key, CKPT_KEY_DEV))
 		return step(g, "mount /dev", mount_bind(g->dev, "dev"));
 	if (!strcmp(m->key, CKPT_KEY_PTS))
-		return step(g, "mount /dev/pts",
-			    mount_fs("devpts", "pts", MS_NOSUID | MS_NOEXEC,
-				     g->st.devpts));
+		return stage_devpts(g);
 	r = m->file ? sys(mknod(m->key, S_IFREG | 0644, 0))
 		    : sys(mkdir(m->key, 0755));
 	return step(g, m->inside, r) &&

@@ -64,7 +64,7 @@ static void memory_other(void)
 }
 
 /* What parent and child had in common when they parted. */
-#define COW_SIZE (8 << 20)
+#define COW_SIZE (1 << 20)
 static unsigned char *cow_memory;
 
 static void cow(void)
