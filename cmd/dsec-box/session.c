@@ -447,10 +447,11 @@ static void on_pidfd(struct loop *l, struct loop_source *src, uint32_t events)
 
 int session_watch(struct session *s, struct err *e)
 {
-	int r;
+	int r = 0;
 
-	r = loop_add(s->box->loop, &s->pid_src, s->pidfd, EPOLLIN, on_pidfd, s,
-		     e);
+	if (s->box->init_pid) /* else it has no process now */
+		r = loop_add(s->box->loop, &s->pid_src, s->pidfd, EPOLLIN,
+			     on_pidfd, s, e);
 	if (r == 0)
 		r = loop_add(s->box->loop, &s->status_src, s->status, EPOLLIN,
 			     on_status, s, e);

@@ -17,7 +17,7 @@ tree_new
 mkdir -p "$T/base/bin" "$T/base/tmp" "$T/base/etc" "$T/base/root" \
 	"$T/base/srv" "$T/base/proc" "$T/base/dev"
 cp "$(command -v busybox)" "$T/base/bin/busybox"
-for tool in sh cat sleep echo head stty true yes dd wc; do
+for tool in sh cat sleep echo head stty true touch; do
 	ln -s busybox "$T/base/bin/$tool"
 done
 printf 'root:x:0:0:root:/root:/bin/sh\n' >"$T/base/etc/passwd"

@@ -29,7 +29,8 @@ tty = b.start("read x; echo is $x", tty=True, attach=["stdout"])
 keyed = b.start("read x; echo got $x", stdin="pipe", detach=True, key="k")
 session = c.call(op="session")["session"]
 c.run("cd /srv; x=5", session=session)
-job = c.start("sleep 4; echo $x $PWD", session=session, detach=True)
+job = c.start("while [ ! -e go ]; do sleep 0.1; done; echo $x $PWD",
+              session=session, detach=True)
 os.write(cat["_fd"]["stdin"], b"before ")
 take(cat["_fd"]["stdout"], 7)
 ok(counts(count["_fd"]["stdout"], 5), "a counter")
@@ -61,6 +62,7 @@ is_((r.get("exit_code"), output(one["sandbox"], cat["exec"])),
 r = x.next_of(x.send(op="attach", exec=tty["exec"], attach=["stdout"]), False)
 os.write(r["_fd"]["tty"], b"it\n")
 is_(read_all(r["_fd"]["stdout"]), b"it\r\nis it\r\n", "a terminal")
+x.run(["touch", "/srv/go"])
 is_(x.call(op="wait", exec=job["exec"]).get("exit_code"), 0,
     "a session's command")
 is_(output(one["sandbox"], job["exec"]), b"5 /srv\n", "with what it knew")
@@ -103,7 +105,8 @@ ok(r and "_fd" in r and counts(r["_fd"]["stdout"], 5), "and comes back", r)
 r = y.next_of(y.send(op="attach", exec=tty["exec"], attach=["stdout"]), False)
 os.write(r["_fd"]["tty"], b"so\n")
 is_(read_all(r["_fd"]["stdout"]), b"so\r\nis so\r\n", "with its terminal")
+y.run(["touch", "/srv/go"])
 is_(y.run("echo $x", session=session)["stdout"], b"5\n", "and its session")
 is_(y.call(op="inspect")["generation"], 2, "as a new generation")
-for s in (sb, one["sandbox"], z):
+for s in [sb, one["sandbox"], z] + [r["sandbox"] for r in three]:
     Box(s).call(op="stop", grace_ms=0)
