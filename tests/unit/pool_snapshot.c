@@ -513,9 +513,10 @@ static int tool(const char *const *argv)
 	return proc_run(argv, -1, -1, 30000, NULL);
 }
 
-/* NULL, or why there is no btrfs to test with. */
-static const char *mount_btrfs(const char *dir, const char *at)
+/* NULL, or why there is no file system of ${type} to test with. */
+static const char *mount_new(const char *type, const char *dir, const char *at)
 {
+	char mkfs[16];
 	char image[PATH_MAX];
 	auto_close int fd = -1;
 
@@ -526,10 +527,11 @@ static const char *mount_btrfs(const char *dir, const char *at)
 	if (fd < 0 || ftruncate(fd, 500 * MIB) < 0)
 		return "no room for a file system";
 	mkdir(at, 0700);
-	if (tool((const char *[]){"mkfs.btrfs", "-q", "-f", image, NULL}) != 0)
-		return "needs mkfs.btrfs";
+	snprintf(mkfs, sizeof(mkfs), "mkfs.%s", type);
+	if (tool((const char *[]){mkfs, "-q", "-f", image, NULL}) != 0)
+		return "no tool to make it";
 	if (tool((const char *[]){"mount", "-o", "loop", image, at, NULL}) != 0)
-		return "cannot mount btrfs from a loop device";
+		return "cannot be mounted from a loop device";
 	return NULL;
 }
 
@@ -540,7 +542,7 @@ static void on_btrfs(const char *dir, const char *lib)
 
 	name(at, "%s/pool", lib);
 	for (int i = 0; i < 2; i++) {
-		why = mount_btrfs(dir, at);
+		why = mount_new("btrfs", dir, at);
 		if (why) {
 			skip("copies on btrfs", why);
 			return;
@@ -554,12 +556,26 @@ static void on_btrfs(const char *dir, const char *lib)
 		umount2(at, MNT_DETACH);
 	}
 	/* All of the library on it: plain directories that share data. */
-	why = mount_btrfs(dir, at);
+	why = mount_new("btrfs", dir, at);
 	name(sub, "%s/lib", at);
 	if (why || mkdir(sub, 0700) < 0)
 		skip("reflinks", why ? why : "no directory");
 	else
 		check_way(sub, POOL_COPY_REFLINK, true);
+	umount2(at, MNT_DETACH);
+}
+
+static void on_xfs(const char *dir, const char *lib)
+{
+	char at[PATH_MAX];
+	const char *why;
+
+	name(at, "%s/pool", lib);
+	why = mount_new("xfs", dir, at);
+	if (why)
+		skip("copies on xfs", why);
+	else
+		check_way(at, POOL_COPY_REFLINK, false);
 	umount2(at, MNT_DETACH);
 }
 
@@ -579,6 +595,7 @@ int main(void)
 		return 1;
 	check_way(lib, POOL_COPY_COPIED, false);
 	on_btrfs(dir, lib);
+	on_xfs(dir, lib);
 	is_int(chdir("/tmp"), 0, "at /tmp");
 	good(fd_remove_tree(AT_FDCWD, strrchr(dir, '/') + 1, &e), &e,
 	     "all is removed");
