@@ -238,7 +238,8 @@ static int become_box(const struct job *j, struct err *e)
 	if (fd < 0)
 		return fd;
 	snprintf(number, sizeof(number), "%d", fd);
-	sig_reset();
+	if (!j->a.resume) /* or what came meanwhile is lost, and we with it */
+		sig_reset();
 	execve(path, (char *const *)(uintptr_t)argv, environ);
 	return err_sys(e, errno, "execute '%s'", path);
 }
