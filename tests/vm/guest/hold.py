@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# hold.py KIND MB CHILDREN: memory in a sandbox, "random" or "compressible", that
-# is known by its sum; children share it.  It sleeps until something is written
-# to the FIFO /srv/ask, and answers "MB same" into /srv/answer if every process
+# hold.py KIND MB CHILDREN: memory in a sandbox, "random" or "compressible", no
+# page like another, that is known by its sum; children share it.  Makes the
+# FIFOs /srv/ask and /srv/answer when it is ready, and sleeps.  Whatever is
+# written to the one is answered in the other with "MB same", if every process
 # still has what it had.
 import os
 import sys
@@ -9,13 +10,9 @@ import zlib
 
 kind, mb, children = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 memory = bytearray(mb << 20)
-for at in range(0, mb << 20, 1 << 20):
-    if kind == "random":
-        memory[at:at + (1 << 20)] = os.urandom(1 << 20)
-    else:
-        memory[at:at + (1 << 20)] = b"".join(
-            (b"page %d of many alike" % n).ljust(64, b".") * 64
-            for n in range(at >> 12, (at >> 12) + 256))
+page = os.urandom(4096 - 8) if kind == "random" else b"many alike " * 372
+for at in range(0, mb << 20, 4096):
+    memory[at:at + 4096] = at.to_bytes(8, "little") + page[:4096 - 8]
 want = zlib.crc32(memory)
 ends = []
 for _ in range(children):
@@ -25,14 +22,13 @@ for _ in range(children):
             os.write(theirs[1], b"%d" % (zlib.crc32(memory) == want))
         os._exit(0)
     ends.append((ours[1], theirs[0]))
+os.mkfifo("/srv/answer")
 os.mkfifo("/srv/ask")
-open("/srv/ready", "w").close()
 while True:
     open("/srv/ask").read()
     same = zlib.crc32(memory) == want
     for ask, answer in ends:
         os.write(ask, b"?")
         same = os.read(answer, 1) == b"1" and same
-    with open("/srv/answer.tmp", "w") as file:
+    with open("/srv/answer", "w") as file:
         file.write("%d %s\n" % (mb, "same" if same else "different"))
-    os.rename("/srv/answer.tmp", "/srv/answer")

@@ -78,17 +78,6 @@ pss_kb() { # SANDBOX...
 	done 2>/dev/null | awk '{ n += $2 } END { print n + 0 }'
 }
 
-# shellcheck disable=SC2317 # by wait_for
-inside_has() { # SANDBOX FILE
-	timeout 60 dsec-exec "$1" -- test -e "$2" 2>/dev/null
-}
-
-# shellcheck disable=SC2317 # by run
-answer() { # SANDBOX
-	timeout 120 dsec-exec "$1" --cmd 'rm -f /srv/answer; echo >/srv/ask
-		until [ -e /srv/answer ]; do sleep 0.1; done; cat /srv/answer'
-}
-
 copies() { # WHAT: four, their ids into $copies
 	run timeout 200 dsec-fork source --count 4
 	is "$status" 0 "$1: four copies" || diag "$out $err"
@@ -99,7 +88,8 @@ copies() { # WHAT: four, their ids into $copies
 go_on() { # WHAT
 	# shellcheck disable=SC2086 # a list of ids
 	for copy in $copies; do
-		run answer "$copy"
+		run timeout 250 dsec-exec "$copy" -- \
+			sh -c 'echo >/srv/ask; cat /srv/answer'
 		is "$out" "100 same" "$1: a copy goes on, and has what it had" ||
 			diag "$err"
 	done
@@ -110,7 +100,8 @@ matrix_image || plan_skip_all "no image could be made"
 timeout 60 dsec-run --detach --name source --image root/matrix:1 >"$T/.source"
 timeout 60 dsec-exec --detach source -- \
 	/bin/python3 -I -S -c "$(cat "$here/hold.py")" random 100 0 >"$T/.o" 2>&1
-wait_for 120 inside_has source /srv/ready
+timeout 250 dsec-exec source -- sh -c 'until [ -p /srv/ask ]
+	do sleep 0.5; done' >>"$T/.o" 2>&1
 ok $? "a sandbox holds 100 MB" || diag "$(cat "$T/.source" "$T/.o")"
 
 # --- one tenant ----------------------------------------------------------------

@@ -10,6 +10,9 @@ need_tools jq python3 swapon zramctl
 	plan_skip_all "control groups are not version 2 alone"
 here=$(cd "$(dirname "$0")" && pwd)
 tree_new
+# An emulated guest takes its time.
+mb=500
+[ "$(systemd-detect-virt)" != qemu ] || mb=200
 
 swaps() {
 	awk 'NR > 1 { print $1 }' /proc/swaps
@@ -44,43 +47,39 @@ charged() {
 	cat "$group/memory.current"
 }
 
-# shellcheck disable=SC2317 # by wait_for
-inside_has() { # FILE
-	timeout 30 dsec-exec s -- test -e "$1" 2>/dev/null
-}
-
 hold() { # WHAT KIND MB CHILDREN
 	id=$(timeout 60 dsec-run --detach --name s --memory 900M |
 		jq -r .sandbox)
 	group=/sys/fs/cgroup/$DSEC_CGROUP/$id
-	timeout 30 dsec-exec --detach s -- \
+	timeout 60 dsec-exec --detach s -- \
 		python3 -c "$(cat "$here/hold.py")" "$2" "$3" "$4" >"$T/.o"
-	wait_for 120 inside_has /srv/ready
+	timeout 250 dsec-exec s -- sh -c 'until [ -p /srv/ask ]
+		do sleep 0.5; done' >>"$T/.o" 2>&1
 	ok $? "$1: a sandbox holds $3 MB" || diag "$(cat "$T/.o")"
 	had=$(in_ram)
 }
 
-# shellcheck disable=SC2317 # by run
-answer() {
-	timeout 120 dsec-exec s --cmd 'rm -f /srv/answer; echo >/srv/ask
-		until [ -e /srv/answer ]; do sleep 0.1; done; cat /srv/answer'
-}
-
 goes_on() { # WHAT MB
-	run answer
+	run timeout 250 dsec-exec s -- \
+		sh -c 'echo >/srv/ask; cat /srv/answer'
 	is "$out" "$2 same" "$1: it goes on, and has what it had" || diag "$err"
-	timeout 30 dsec-pause --stop --grace 0 s >/dev/null
+	timeout 60 dsec-pause --stop --grace 0 s >/dev/null
 }
 
 # Frozen first, so that what is charged changes by the reclaim alone.
 reclaim() { # WHAT
 	timeout 60 dsec-pause --freeze s >/dev/null
-	before=$(charged)
-	run timeout 120 dsec-pause --level reclaim s
+	before=$(charged) freed=0 tries=0
+	while [ $tries -lt 5 ]; do
+		run timeout 200 dsec-pause --level reclaim s
+		freed=$((freed + $(field "$out" '.freed_bytes // 0')))
+		# An emulated disk may be too slow for once.
+		[ "$(field "$out" .cut)" = true ] || break
+		tries=$((tries + 1))
+	done
 	is "$status $(field "$out" '.state+" "+.level')" "0 paused reclaim" \
 		"$1: paused to reclaim" || diag "$out $err"
 	after=$(charged)
-	freed=$(field "$out" '.freed_bytes // 0')
 	# What each CPU keeps charged for later use is given back as well.
 	off=$((before - after - freed))
 	[ ${off#-} -le $((1 << 20)) ]
@@ -106,7 +105,7 @@ is_back() {
 resumed() { # WHAT
 	run timeout 60 dsec-pause --resume s
 	is "$status $(field "$out" .state)" "0 running" "$1: resumed"
-	wait_for 60 is_back
+	wait_for 120 is_back
 	ok $? "$1: its memory is read back before it is touched" ||
 		diag "$(in_ram) of $had bytes"
 	is "$(cat "$group/memory.swap.max")" 0 \
@@ -116,7 +115,7 @@ resumed() { # WHAT
 # --- a disk, and contents that nothing compresses -----------------------------
 
 isnt "$disks" "" "the guest has a disk to swap to"
-hold disk random 500 0
+hold disk random $mb 0
 reclaim disk
 gone disk
 [ "$(cat "$group/memory.swap.current")" -ge $((had * 95 / 100)) ]
@@ -127,16 +126,16 @@ is "$(field "$out" '.state+" "+.level')" "paused reclaim" \
 run timeout 120 dsec-pause --level reclaim s
 is "$status $(field "$out" .level)" "0 reclaim" "disk: twice is fine"
 resumed disk
-goes_on disk 500
+goes_on disk $mb
 
 # --- pages that several processes share ---------------------------------------
 
-hold shared random 100 2
+hold shared random 50 2
 reclaim shared
 gone shared
 run timeout 60 dsec-exec s -- echo awake
 is "$out" awake "shared: a command resumes it"
-goes_on shared 100
+goes_on shared 50
 
 # --- nowhere to go --------------------------------------------------------------
 
@@ -164,16 +163,16 @@ run timeout 60 dsec-doctor --json
 is "$(field "$out" .features.zram)" true "zram: dsec-doctor sees it" ||
 	diag "$out"
 if [ -n "$zram" ]; then
-	hold zram compressible 300 0
+	hold zram compressible $mb 0
 	reclaim zram
 	gone zram
 	# Bytes as they were, and what holds them now.
 	# shellcheck disable=SC2046 # numbers
 	set -- $(cat "/sys/block/${zram#/dev/}/mm_stat")
-	[ "$1" -ge $((250 << 20)) ] && [ "$3" -le $(($1 / 5)) ]
+	[ "$1" -ge $((mb * 9 / 10 << 20)) ] && [ "$3" -le $(($1 / 5)) ]
 	ok $? "zram: in less than a fifth of the RAM" || diag "mm_stat: $*"
 	resumed zram
-	goes_on zram 300
+	goes_on zram $mb
 else
 	skip "zram" "no zram device could be made"
 fi
