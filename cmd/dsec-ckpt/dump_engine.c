@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,94 +19,70 @@
 #define FREEZE_MS  10000
 #define BASE_MS	   20000 /* of a dump, whatever its size */
 #define PER_MB_MS  100	 /* a disk of 10 MB/s */
-#define ARGS_MAX   128
-#define KEY_MAX	   (PATH_MAX + 32)
 #define SPACE_LEFT (1 << 20)
 
-/* The arguments: words of ours, and some that are made up. */
-struct words {
-	const char *word[ARGS_MAX];
-	char made[ARGS_MAX / 2][KEY_MAX];
-	size_t n, nmade;
-};
-
-static void add(struct words *w, const char *word)
-{
-	if (w->n < ARGS_MAX - 1)
-		w->word[w->n++] = word;
-}
-
-__attribute__((format(printf, 3, 4))) static void
-add_made(struct words *w, const char *option, const char *fmt, ...)
-{
-	char *made;
-	va_list ap;
-
-	if (w->nmade == array_len(w->made) || w->n + 2 > ARGS_MAX - 1)
-		return;
-	made = w->made[w->nmade++];
-	va_start(ap, fmt);
-	vsnprintf(made, KEY_MAX, fmt, ap);
-	va_end(ap);
-	add(w, option);
-	add(w, made);
-}
-
-static void add_externals(struct words *w, const struct inside *in)
+/* What of the host is inside: mounts and terminals. */
+static size_t list_given(const struct inside *in, struct engine_given *given)
 {
 	const json_t *mounts = json_object_get(in->externals, "mounts");
 	const json_t *ttys = json_object_get(in->externals, "ttys");
+	size_t i, n = 0;
 	json_t *v;
-	size_t i;
 
 	json_array_foreach(mounts, i, v)
-		add_made(w, "--external", "mnt[%s]:%s", json_str(v, "inside"),
-			 json_str(v, "key"));
+		given[n++] = (struct engine_given){
+			.kind = ENGINE_MOUNT,
+			.of = json_str(v, "key"),
+			.at = json_str(v, "inside"),
+		};
 	json_array_foreach(ttys, i, v)
-		add_made(w, "--external", "%s", json_str(v, "of"));
+		given[n++] = (struct engine_given){
+			.kind = ENGINE_TTY,
+			.of = json_str(v, "of"),
+		};
+	return n;
 }
 
-static const char *const fixed[] = {
-	"-v2",
-	"--leave-running",
-	"--manage-cgroups=ignore",
-	"--empty-ns",
-	"net",
-	"--network-lock",
-	"skip",
-	"--tcp-established",
-	"--skip-in-flight",
-	"--file-locks",
-	"--ghost-limit",
-	"1G",
-};
-
-static int make_args(const struct dump *d, struct words *w, struct err *e)
+static int make_args(const struct dump *d, struct engine_args *ret,
+		     struct err *e)
 {
-	char freezer[PATH_MAX], self[PATH_MAX];
+	const json_t *x = d->inside.externals;
+	auto_free struct engine_given *given = NULL;
+	char images[PATH_MAX], work[PATH_MAX], freezer[PATH_MAX];
+	char self[PATH_MAX];
+	struct engine_dump what = {
+		.init = d->init,
+		.images = images,
+		.work = work,
+		.log = CKPT_LOG,
+		.freezer = freezer,
+	};
 	ssize_t n;
 	int r;
 
-	r = cgroup_freezer_dir(d->cgroups, d->id, freezer, e);
+	given = calloc(json_array_size(json_object_get(x, "mounts")) +
+			       json_array_size(json_object_get(x, "ttys")) + 1,
+		       sizeof(*given));
+	if (!given)
+		return err_sys(e, ENOMEM, "arguments");
+	what.given = given;
+	what.ngiven = list_given(&d->inside, given);
+	r = tree_path(work, e, "%s" CKPT_NEW, d->to);
+	if (r == 0)
+		r = tree_path(images, e, "%s/" CKPT_IMAGES, work);
+	if (r == 0)
+		r = cgroup_freezer_dir(d->cgroups, d->id, freezer, e);
 	if (r < 0)
 		return r;
-	add(w, "dump");
-	add_made(w, "-t", "%d", d->init);
-	add_made(w, "-D", "%s" CKPT_NEW "/" CKPT_IMAGES, d->to);
-	add_made(w, "-W", "%s" CKPT_NEW, d->to);
-	add_made(w, "-o", "%s", CKPT_LOG);
-	add_made(w, "--freeze-cgroup", "%s", freezer);
-	for (size_t i = 0; i < array_len(fixed); i++)
-		add(w, fixed[i]);
-	add_externals(w, &d->inside);
-	if (d->frozen)
-		return 0;
-	n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-	if (n < 0)
-		return err_sys(e, errno, "our own name");
-	self[n] = '\0';
-	add_made(w, "--action-script", "%s", self);
-	return 0;
+	if (!d->frozen) {
+		n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+		if (n < 0)
+			return err_sys(e, errno, "our own name");
+		self[n] = '\0';
+		what.hook = self;
+	}
+	r = d->engine.ops->dump(&what, ret);
+	return r < 0 ? err_sys(e, -r, "arguments") : 0;
 }
 
 /* The engine closes what it inherits, so the hook opens ours: by our number. */
@@ -135,12 +110,12 @@ static int need_shim(struct dump *d, struct err *e)
 			    sizeof(d->engine.shim), e);
 }
 
-static int spawn(struct dump *d, const struct words *w, struct err *e)
+static int spawn(struct dump *d, const struct engine_args *a, struct err *e)
 {
 	char run_dir[PATH_MAX], watches[PATH_MAX + 64], hook[128] = "";
 	const char *const env[] = {watches, hook, NULL};
 	struct engine_run run = {
-		.args = w->word,
+		.args = a->v,
 		.env = env,
 		.out = -1,
 		.run_dir = run_dir,
@@ -167,24 +142,20 @@ static int write_watches(const struct dump *d, struct err *e)
 
 int dump_start(struct dump *d, struct err *e)
 {
-	auto_free struct words *w = calloc(1, sizeof(*w));
+	struct engine_args args;
 	int r;
 
-	if (!w)
-		return err_sys(e, ENOMEM, "arguments");
-	r = make_args(d, w, e);
+	r = make_args(d, &args, e);
 	if (r < 0)
 		return r;
-	if (w->n >= ARGS_MAX - 1 || w->nmade == array_len(w->made))
-		return err_set(e, -E2BIG, "not_checkpointable",
-			       "too many mounts and terminals");
-	if (d->frozen) {
+	if (d->frozen)
 		r = write_watches(d, e);
-		if (r < 0)
-			return r;
+	if (r == 0) {
+		d->engine_at = clock_ms();
+		r = spawn(d, &args, e);
 	}
-	d->engine_at = clock_ms();
-	return spawn(d, w, e);
+	engine_args_done(&args);
+	return r;
 }
 
 /* It ended, or failed to start, where it should wait or go on. */

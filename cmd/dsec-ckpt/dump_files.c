@@ -191,7 +191,7 @@ int dump_manifest(struct dump *d, json_t **ret_rec, struct err *e)
 	r = json_pack_or(&m, e, "{s:s, s:O, s:I, s:s, s:I, s:i, s:s, s:o}",
 			 "sandbox", d->id, "spec", d->spec, "made_ms",
 			 (json_int_t)clock_wall_ms(), "engine",
-			 d->fs_only ? "none" : "criu", "frozen_ms",
+			 d->fs_only ? "none" : d->engine.ops->name, "frozen_ms",
 			 (json_int_t)((d->frozen_us + 500) / 1000), "processes",
 			 (int)d->inside.n, "layer", layer_word(d), "warnings",
 			 warnings(d));

@@ -160,54 +160,49 @@ static int start_init(struct try *y, struct err *e)
 	return 0;
 }
 
-static int run_engine(const struct try *y, const char *const *args,
-		      const int *keep, const char *log, struct err *e)
+static int run_engine(const struct try *y, struct engine_args *args,
+		      const char *log, struct err *e)
 {
-	struct engine_run run = {
-		.args = args,
-		.keep = keep,
-		.nkeep = keep ? 1 : 0,
+	const struct engine_run run = {
+		.args = args->v,
+		.keep = args->keep,
+		.nkeep = args->nkeep,
 		.out = -1,
 		.run_dir = y->run_dir,
 		.own_tmp = true,
 	};
 	auto_close int work = open("work", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int r;
 
-	return engine_run(y->en, &run, y->timeout_ms, work, log, e);
+	r = engine_run(y->en, &run, y->timeout_ms, work, log, e);
+	engine_args_done(args);
+	return r;
 }
 
 static int dump(struct try *y, struct err *e)
 {
-	char pid[16];
-	const char *const args[] = {"dump",
-				    "-t",
-				    pid,
-				    "-D",
-				    "img",
-				    "-W",
-				    "work",
-				    "-o",
-				    "dump.log",
-				    "-v2",
-				    "--empty-ns",
-				    "net",
-				    "--network-lock",
-				    "skip",
-				    "--manage-cgroups=ignore",
-				    NULL};
+	const struct engine_dump what = {
+		.init = y->init,
+		.images = "img",
+		.work = "work",
+		.log = "dump.log",
+	};
+	struct engine_args args;
 	int r;
 
-	snprintf(pid, sizeof(pid), "%d", (int)y->init);
-	r = run_engine(y, args, NULL, "dump.log", e);
-	/* The engine has ended it, or we do. */
+	r = y->en->ops->dump(&what, &args);
+	if (r < 0)
+		err_sys(e, -r, "arguments of the engine");
+	else
+		r = run_engine(y, &args, "dump.log", e);
 	kill(y->init, SIGKILL);
 	while (waitpid(y->init, NULL, 0) < 0 && errno == EINTR)
 		;
 	return r < 0 ? err_wrap(e, r, "dump") : 0;
 }
 
-/* "fd[5]:pipe:[1234]": the new end for the one that was dumped. */
-static int new_report(struct try *y, char *arg, size_t size, struct err *e)
+/* A new pipe for the one that was dumped, whose name is "pipe:[1234]". */
+static int new_report(struct try *y, char *of, size_t size, struct err *e)
 {
 	struct stat st;
 
@@ -218,8 +213,7 @@ static int new_report(struct try *y, char *arg, size_t size, struct err *e)
 		y->report[0] = y->report[1] = -1;
 		return err_sys(e, errno, "make a pipe");
 	}
-	snprintf(arg, size, "fd[%d]:pipe:[%lu]", y->report[1],
-		 (unsigned long)st.st_ino);
+	snprintf(of, size, "pipe:[%lu]", (unsigned long)st.st_ino);
 	return 0;
 }
 
@@ -263,38 +257,31 @@ static int check_restored(struct try *y, struct err *e)
 
 static int restore(struct try *y, struct err *e)
 {
-	char root[32], pipe_arg[64];
-	const char *const args[] = {"restore",
-				    "-D",
-				    "img",
-				    "-W",
-				    "work",
-				    "-o",
-				    "restore.log",
-				    "-v2",
-				    "--root",
-				    root,
-				    "--restore-detached",
-				    "--restore-sibling",
-				    "--pidfile",
-				    "../pid",
-				    "--empty-ns",
-				    "net",
-				    "--network-lock",
-				    "skip",
-				    "--manage-cgroups=ignore",
-				    "--inherit-fd",
-				    pipe_arg,
-				    NULL};
+	char root[32], of[64];
+	struct engine_given pipe = {.kind = ENGINE_PIPE, .of = of};
+	const struct engine_restore what = {
+		.images = "img",
+		.work = "work",
+		.log = "restore.log",
+		.root = root,
+		.pid_file = "../pid",
+		.given = &pipe,
+		.ngiven = 1,
+	};
+	struct engine_args args;
 	int r;
 
-	r = new_report(y, pipe_arg, sizeof(pipe_arg), e);
+	r = new_report(y, of, sizeof(of), e);
 	if (r < 0)
 		return r;
+	pipe.fd = y->report[1];
 	if (unshare(CLONE_NEWCGROUP) < 0)
 		return err_sys(e, errno, "a cgroup namespace for a try");
 	snprintf(root, sizeof(root), "%s/root", y->stage);
-	r = run_engine(y, args, &y->report[1], "restore.log", e);
+	r = y->en->ops->restore(&what, &args);
+	if (r < 0)
+		return err_sys(e, -r, "arguments of the engine");
+	r = run_engine(y, &args, "restore.log", e);
 	return r < 0 ? err_wrap(e, r, "restore") : check_restored(y, e);
 }
 

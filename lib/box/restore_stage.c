@@ -272,98 +272,72 @@ static bool settle(struct restore_stage *g)
 	return step(g, "descriptors", sys(unshare(CLONE_FILES)));
 }
 
-/* The engine's arguments; the child may allocate, its memory is its own. */
-struct args {
-	const char **v;
-	int *keep;
-	size_t n, nkeep, max;
-};
-
-static void add(struct args *a, const char *fmt, ...)
-	__attribute__((format(printf, 2, 3)));
-static void add(struct args *a, const char *fmt, ...)
-{
-	char *s = NULL;
-	va_list ap;
-
-	va_start(ap, fmt);
-	if (vasprintf(&s, fmt, ap) < 0)
-		s = NULL;
-	va_end(ap);
-	if (a->n + 1 < a->max)
-		a->v[a->n++] = s;
-}
-
-static void add_inherited(struct args *a, int fd, const char *of)
-{
-	add(a, "--inherit-fd");
-	add(a, "fd[%d]:%s", fd, of);
-	a->keep[a->nkeep++] = fd;
-}
-
-static void add_fixed(struct args *a, const struct restore_stage *g)
-{
-	static const char *const fixed[] = {
-		"restore",
-		"--restore-detached",
-		"--restore-sibling",
-		"--empty-ns",
-		"net",
-		"--network-lock",
-		"skip",
-		"--tcp-established",
-		"--file-locks",
-		"--manage-cgroups=ignore",
-		"-o",
-		"restore.log",
-	};
-
-	for (size_t i = 0; i < array_len(fixed); i++)
-		add(a, "%s", fixed[i]);
-	add(a, "%s", log_debugging("engine") ? "-v4" : "-v2");
-	add(a, "-D");
-	add(a, "%s/img", g->top);
-	add(a, "-W");
-	add(a, "%s/work", g->top);
-	add(a, "--pidfile");
-	add(a, "%s/work/pid", g->top);
-	add(a, "--root");
-	add(a, "%s/root", g->top);
-	add(a, "--action-script");
-	add(a, "%s", g->hook);
-}
-
-static bool make_args(struct args *a, const struct restore_stage *g)
+/* What takes the place of what was the host's. */
+static size_t list_given(const struct restore_stage *g,
+			 struct engine_given *given, char (*sources)[PATH_MAX])
 {
 	const struct restore_fds *f = g->fds;
 	const struct ckpt *ck = g->rs->ck;
+	size_t n = 0;
 
-	a->max = 32 + 2 * (ck->nmounts + f->npipes + f->nttys);
-	a->v = calloc(a->max, sizeof(*a->v));
-	a->keep = calloc(f->npipes + f->nttys + 1, sizeof(*a->keep));
-	if (!a->v || !a->keep)
-		return false;
-	add_fixed(a, g);
 	for (size_t i = 0; i < ck->nmounts; i++) {
-		add(a, "--external");
-		add(a, "mnt[%s]:%s/%s", ck->mounts[i].key, g->top,
-		    ck->mounts[i].key);
+		snprintf(sources[i], sizeof(sources[i]), "%s/%s", g->top,
+			 ck->mounts[i].key);
+		given[n++] = (struct engine_given){
+			.kind = ENGINE_MOUNT,
+			.of = ck->mounts[i].key,
+			.at = sources[i],
+		};
 	}
 	for (size_t i = 0; i < f->npipes; i++)
 		if (f->pipes[i].inside)
-			add_inherited(a, f->pipes[i].end[1], f->pipes[i].of);
+			given[n++] = (struct engine_given){
+				.kind = ENGINE_PIPE,
+				.of = f->pipes[i].of,
+				.fd = f->pipes[i].end[1],
+			};
 	for (size_t i = 0; i < f->nttys; i++)
-		add_inherited(a, g->shared->peer[i], f->ttys[i].ck->of);
-	for (size_t i = 0; i < a->n; i++)
-		if (!a->v[i])
-			return false;
-	return true;
+		given[n++] = (struct engine_given){
+			.kind = ENGINE_TTY,
+			.of = f->ttys[i].ck->of,
+			.fd = g->shared->peer[i],
+		};
+	return n;
+}
+
+/* The child may allocate, its memory is its own. */
+static bool make_args(struct engine_args *ret, const struct restore_stage *g)
+{
+	const struct restore_fds *f = g->fds;
+	const struct ckpt *ck = g->rs->ck;
+	char images[64], work[64], root[64], pid_file[64];
+	char(*sources)[PATH_MAX] = calloc(ck->nmounts + 1, sizeof(*sources));
+	struct engine_given *given = calloc(ck->nmounts + f->npipes + f->nttys +
+						    1,
+					    sizeof(*given));
+	const struct engine_restore what = {
+		.images = images,
+		.work = work,
+		.log = "restore.log",
+		.root = root,
+		.pid_file = pid_file,
+		.hook = g->hook,
+		.given = given,
+		.ngiven = given && sources ? list_given(g, given, sources) : 0,
+		.verbose = log_debugging("engine"),
+	};
+
+	snprintf(images, sizeof(images), "%s/img", g->top);
+	snprintf(work, sizeof(work), "%s/work", g->top);
+	snprintf(root, sizeof(root), "%s/root", g->top);
+	snprintf(pid_file, sizeof(pid_file), "%s/work/pid", g->top);
+	return given && sources && g->rs->engine->ops->restore(&what, ret) == 0;
 }
 
 void restore_stage_main(struct restore_stage *g)
 {
 	const char *env[] = {g->hook_env, NULL};
-	struct args a = {0};
+	struct engine_args a = {0};
 	struct engine_run run = {.env = env, .out = -1};
 
 	if (!stage_all(g) || !settle(g))

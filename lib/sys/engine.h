@@ -27,8 +27,11 @@
 
 #define ENGINE_VERSION_MAX 32
 
+struct engine_ops;
+
 struct engine {
-	char path[PATH_MAX]; /* the program */
+	const struct engine_ops *ops; /* what it is */
+	char path[PATH_MAX];	      /* the program */
 	/* Where it brings its own C library: started through that one's loader,
 	 * with these libraries.  Else "". */
 	char loader[PATH_MAX], libs[PATH_MAX];
@@ -47,9 +50,67 @@ int engine_open(const char *path, struct engine *ret, struct err *e);
 
 /*
  * engine_ask_version(en, e): run it to learn its version.  "unsupported" where
- * it is not CRIU or older than 4.2.
+ * it is not what its name says, or too old.
  */
 int engine_ask_version(struct engine *en, struct err *e);
+
+/*
+ * What of the host is inside, in words that a checkpoint keeps: at a dump that
+ * it is to be left out, at a restore what takes its place.
+ */
+struct engine_given {
+	enum engine_given_kind {
+		ENGINE_MOUNT, /* of: its key; at: where it is inside, or its
+				 new source on the host */
+		ENGINE_TTY,   /* of: "tty[8803:1d]"; fd: the new one */
+		ENGINE_PIPE, /* of: "pipe:[123]"; fd: a new end; restore only */
+	} kind;
+	const char *of, *at;
+	int fd;
+};
+
+/* A dump of all processes of pid 1's tree, which go on afterwards.  Frozen
+ * they are, by their cgroup, and stay so. */
+struct engine_dump {
+	pid_t init;
+	const char *images, *work; /* directories; ${log} is a file of work */
+	const char *log;
+	const char *freezer; /* directory of the cgroup; NULL: not frozen */
+	const char *hook;    /* a program to call at each step, or NULL */
+	const struct engine_given *given;
+	size_t ngiven;
+};
+
+/* Their return, below ${root}, as children of whoever starts the engine. */
+struct engine_restore {
+	const char *images, *work, *log;
+	const char *root, *pid_file;
+	const char *hook; /* as above */
+	const struct engine_given *given;
+	size_t ngiven;
+	bool verbose;
+};
+
+/* Words for struct engine_run.  All zero is none. */
+struct engine_args {
+	const char **v;
+	int *keep;
+	size_t n, nkeep;
+};
+void engine_args_done(struct engine_args *a);
+
+/*
+ * An engine.  One that shares the memory of copies may come beside this one:
+ * then a manifest's "engine" says by which a checkpoint was made.
+ */
+struct engine_ops {
+	const char *name;
+	int (*parse_version)(const char *text, char *version, size_t size);
+	int (*dump)(const struct engine_dump *what, struct engine_args *ret);
+	int (*restore)(const struct engine_restore *what,
+		       struct engine_args *ret);
+};
+extern const struct engine_ops engine_criu;
 
 /* A started engine. */
 struct engine_proc {

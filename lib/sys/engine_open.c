@@ -15,7 +15,6 @@
 
 #define VERSION_TIMEOUT_MS 10000
 #define VERSION_TEXT_MAX   4096
-#define VERSION_LEAST	   402 /* 4.2 */
 
 #if defined(__x86_64__)
 #define MULTIARCH "x86_64-linux-gnu"
@@ -59,7 +58,7 @@ static int find_loader(struct engine *en, struct err *e)
 
 int engine_open(const char *path, struct engine *ret, struct err *e)
 {
-	struct engine en = {0};
+	struct engine en = {.ops = &engine_criu};
 	int r;
 
 	if (path[0] != '/' || strlen(path) >= sizeof(en.path))
@@ -83,27 +82,6 @@ int engine_open(const char *path, struct engine *ret, struct err *e)
 	}
 	*ret = en;
 	return 0;
-}
-
-/* "Version: 4.2.1\nGitID: ...": digits and dots only are taken. */
-static int parse_version(const char *text, char *version, size_t size)
-{
-	static const char word[] = "Version: ";
-	const char *at = strstr(text, word);
-	unsigned major, minor;
-	size_t n;
-
-	if (!at || (at != text && at[-1] != '\n'))
-		return -EBADMSG;
-	at += sizeof(word) - 1;
-	n = strspn(at, "0123456789.");
-	if (n == 0 || n >= size || sscanf(at, "%4u.%4u", &major, &minor) < 1)
-		return -EBADMSG;
-	if (!memchr(at, '.', n))
-		minor = 0;
-	memcpy(version, at, n);
-	version[n] = '\0';
-	return major * 100 + minor >= VERSION_LEAST ? 0 : -ENOTSUP;
 }
 
 /* What it prints, at most ${size} - 1 bytes: it may print for ever. */
@@ -145,7 +123,7 @@ int engine_ask_version(struct engine *en, struct err *e)
 	r = read_answer(out, text, sizeof(text));
 	if (r < 0)
 		return err_sys(e, -r, "read the engine's answer");
-	r = parse_version(text, version, sizeof(version));
+	r = en->ops->parse_version(text, version, sizeof(version));
 	if (r == -ENOTSUP)
 		return err_set(e, r, "unsupported",
 			       "%s is CRIU %s; 4.2 or later is needed (make "
