@@ -2,6 +2,9 @@
 #include <asm/unistd.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/prctl.h>
+#include <linux/sched.h>
+#include <linux/securebits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -10,8 +13,9 @@
 
 /*
  * Two questions that the checkpoint engine asks the kernel are answered here
- * where the kernel does not.  This takes the place of the C library's syscall()
- * in the engine, which is how it asks them.
+ * where the kernel does not, and one process is made as ours are.  This takes
+ * the place of the C library's syscall() in the engine, which is how it asks
+ * them.
  *
  * It asks for the limits of each process with prlimit64(), which the kernel
  * refuses for one of another user unless the caller has CAP_SYS_RESOURCE in
@@ -23,6 +27,10 @@
  * starts the engine may have found the names: they are in the file that
  * DSEC_ENGINE_WATCHES names, a line each of the handle's type, its bytes in hex
  * and the path below its mount.
+ *
+ * It makes a user namespace as root, and so every namespace would be charged to
+ * root for what is watched and made inside, against one limit for all.  The uid
+ * in DSEC_ENGINE_OWNER is to be the owner, as of those that a launch makes.
  *
  * No C library but for the address of errno: it is loaded beside the engine's
  * own, whatever version that is.
@@ -292,10 +300,54 @@ static long open_watch(long mount, const struct handle *h, long flags)
 		    0);
 }
 
+/* The uid to own a user namespace; -1: whoever we are. */
+static long owner(void)
+{
+	static const char key[] = "DSEC_ENGINE_OWNER=";
+	long uid = -1;
+
+	for (char **e = environ; e && *e; e++)
+		if (begins(*e, key)) {
+			uid = 0;
+			for (const char *p = *e + sizeof(key) - 1; *p; p++)
+				uid = uid * 10 + (*p - '0');
+		}
+	return uid;
+}
+
+/* The owner is the effective uid of whoever clones; its capabilities stay.  A
+ * change of that makes us unreadable, and the child could not open files of its
+ * own in /proc. */
+static long clone_owned(long args, long size)
+{
+	long uid = owner(), r;
+
+	if (uid < 0)
+		return call(__NR_clone3, args, size, 0, 0, 0, 0);
+	call(__NR_prctl, PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0, 0);
+	call(__NR_setresuid, -1, uid, -1, 0, 0, 0);
+	call(__NR_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0, 0);
+	r = call(__NR_clone3, args, size, 0, 0, 0, 0);
+	if (r == 0)
+		return 0;
+	call(__NR_setresuid, -1, 0, -1, 0, 0, 0);
+	call(__NR_prctl, PR_SET_SECUREBITS, 0, 0, 0, 0, 0);
+	call(__NR_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0, 0);
+	return r;
+}
+
+static bool makes_userns(long nr, long args)
+{
+	return nr == __NR_clone3 && args &&
+	       ((const struct clone_args *)(uintptr_t)args)->flags &
+		       CLONE_NEWUSER;
+}
+
 EXPORT long syscall(long nr, long a, long b, long c, long d, long e, long f)
 {
 	char text[LIMITS_MAX];
-	long r = call(nr, a, b, c, d, e, f);
+	long r = makes_userns(nr, a) ? clone_owned(a, b)
+				     : call(nr, a, b, c, d, e, f);
 
 	if (nr == __NR_prlimit64 && r == -EPERM && a > 0 && b >= 0 &&
 	    b < (long)RLIM_NLIMITS && !c && d &&

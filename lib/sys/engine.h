@@ -43,8 +43,8 @@ struct engine {
  * engine_open(path, ret, e):
  * The engine at the absolute ${path}.  If it lies in a tree with a C library of
  * its own (TREE/usr/sbin/criu beside TREE/usr/lib64/ld-*), that one is used.
- * The shim is found in libexec and used only where root lacks
- * CAP_SYS_RESOURCE.  -ENOENT, "unsupported": no such program.
+ * The shim is found in libexec.
+ * -ENOENT, "unsupported": no such program.
  */
 int engine_open(const char *path, struct engine *ret, struct err *e);
 

@@ -18,9 +18,14 @@ static const char *error_of(const char *line)
 
 	/* It is told on every node that may not raise limits, and is harmless;
 	 * the end of a failed run says only that it failed. */
-	if (!at || strstr(at, "RLIMIT_NOFILE") ||
-	    strstr(at, "Dumping FAILED") || strstr(at, "Restoring FAILED"))
-		return NULL;
+	static const char *const idle[] = {
+		"RLIMIT_NOFILE",   "Dumping FAILED", "Restoring FAILED",
+		"exited, status=", "recv req error",
+	};
+
+	for (size_t i = 0; at && i < array_len(idle); i++)
+		if (strstr(at, idle[i]))
+			return NULL;
 	return at;
 }
 

@@ -26,16 +26,6 @@
 #error "what the loader of this architecture is called"
 #endif
 
-static bool may_raise_limits(void)
-{
-	struct __user_cap_header_struct h = {_LINUX_CAPABILITY_VERSION_3, 0};
-	struct __user_cap_data_struct d[2] = {{0}, {0}};
-
-	if (syscall(SYS_capget, &h, d) < 0)
-		return false;
-	return d[0].effective & 1U << CAP_SYS_RESOURCE;
-}
-
 /* A tree of its own is what has the program in usr/sbin and a loader. */
 static int find_loader(struct engine *en, struct err *e)
 {
@@ -73,13 +63,11 @@ int engine_open(const char *path, struct engine *ret, struct err *e)
 	r = find_loader(&en, e);
 	if (r < 0)
 		return r;
-	if (!may_raise_limits()) {
-		r = proc_libexec("engine-shim.so", en.shim, sizeof(en.shim), e);
-		if (r < 0)
-			return r;
-		if (access(en.shim, R_OK) < 0)
-			en.shim[0] = '\0';
-	}
+	r = proc_libexec("engine-shim.so", en.shim, sizeof(en.shim), e);
+	if (r < 0)
+		return r;
+	if (access(en.shim, R_OK) < 0)
+		en.shim[0] = '\0';
 	*ret = en;
 	return 0;
 }
