@@ -274,7 +274,7 @@ static int early_look(struct dump *d, struct err *e)
 
 	for (int i = 0; i < LOOKS; i++) {
 		r = look(d, false, e);
-		if (r == 0 || r == -EBUSY)
+		if (r == 0)
 			break;
 	}
 	return r == -ENOENT || r == -ESRCH ? 0 : r;

@@ -245,8 +245,8 @@ static unsigned lost(const struct dump *d)
 static int lost_some(unsigned n, const struct err *why, int r, struct err *e)
 {
 	err_set(e, r, "engine",
-		"%u of the sandbox's processes did not survive it: %.300s", n,
-		why->msg);
+		"%.300s; %u of the sandbox's processes ended meanwhile",
+		why->msg, n);
 	if (e)
 		e->infra = true;
 	return r;

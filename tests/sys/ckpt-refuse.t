@@ -56,9 +56,6 @@ ended() {
 			>/dev/null
 }
 
-alive() {
-	[ "$(timeout 20 dsec-exec "$s" -- echo alive </dev/null 2>/dev/null)" = alive ]
-}
 
 # What is there now is refused for REASON, and the sandbox runs on.
 refused() { # REASON WHAT
