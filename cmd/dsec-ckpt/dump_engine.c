@@ -17,6 +17,7 @@
 
 #define START_MS   20000 /* of the engine, to its hook */
 #define FREEZE_MS  10000
+#define SETTLE_MS  300	 /* for who ran into code of the engine */
 #define BASE_MS	   20000 /* of a dump, whatever its size */
 #define PER_MB_MS  100	 /* a disk of 10 MB/s */
 #define SPACE_LEFT (1 << 20)
@@ -253,10 +254,21 @@ static int lost_some(unsigned n, const struct err *why, int r, struct err *e)
 }
 
 /*
+ * Ended in the middle of its work, the engine may leave a process in code of
+ * the engine's, which ends it as soon as it runs.  So let them run for a
+ * moment, and it is known who does not.
+ */
+static void let_run(const struct dump *d)
+{
+	if (cgroup_freeze(d->cgroups, d->id, false, FREEZE_MS, NULL) == 0)
+		(void)poll(NULL, 0, SETTLE_MS);
+}
+
+/*
  * The engine thaws the sandbox for a moment, with everybody traced, and freezes
  * it again.  Where it was ended on the way, that is for us to do.
  */
-static int still_frozen(struct dump *d, int r, struct err *e)
+static int still_frozen(struct dump *d, int r, bool killed, struct err *e)
 {
 	struct err own = {0}, why = {0};
 	unsigned n;
@@ -264,6 +276,8 @@ static int still_frozen(struct dump *d, int r, struct err *e)
 
 	if (e)
 		why = *e;
+	if (killed)
+		let_run(d);
 	f = cgroup_freeze(d->cgroups, d->id, true, FREEZE_MS, &own);
 	n = r < 0 ? lost(d) : 0;
 	if (n > 0)
@@ -314,13 +328,15 @@ static uint64_t frozen_us(const struct dump *d)
 
 int dump_wait(struct dump *d, struct err *e)
 {
+	bool killed;
 	int r;
 
 	r = engine_wait(&d->proc, time_limit(d), e);
+	killed = r < 0;
 	d->engine_ms = clock_ms() - d->engine_at;
 	if (r > 0)
 		r = ended(d, r, e);
-	r = still_frozen(d, r, e);
+	r = still_frozen(d, r, killed, e);
 	/* Ended in the middle of its work, it may take a process along: whoever
 	 * takes the dump back waits for that long. */
 	if (r == 0 && dump_stopped(d))
