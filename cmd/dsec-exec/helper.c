@@ -82,6 +82,10 @@ int helper_end(struct file_call *c, int *ret_status, struct err *e)
 		r = record_to_err(rec.rec, e);
 	if (r < 0)
 		return r;
+	if (!strcmp(json_str(rec.rec, "outcome"), "killed"))
+		return err_set(e, -ECANCELED, "cancelled",
+			       "the file operation was ended: the sandbox was "
+			       "stopped or paused to disk");
 	if (!json_is_integer(json_object_get(rec.rec, "exit_code")))
 		return err_set(e, -EIO, "internal",
 			       "the file helper ended with %.32s",
