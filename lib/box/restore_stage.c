@@ -336,14 +336,9 @@ static bool make_args(struct engine_args *ret, const struct restore_stage *g)
 
 void restore_stage_main(struct restore_stage *g)
 {
-<<<<<<< HEAD
-	const char *env[] = {g->hook_env, NULL};
-	struct engine_args a = {0};
-=======
 	char owner[40];
 	const char *env[] = {g->hook_env, owner, NULL};
-	struct args a = {0};
->>>>>>> 9c6bad4 (engine-shim: what is restored is charged to its own range, as what is launched)
+	struct engine_args a = {0};
 	struct engine_run run = {.env = env, .out = -1};
 
 	snprintf(owner, sizeof(owner), "DSEC_ENGINE_OWNER=%u",
