@@ -239,9 +239,8 @@ static void dgram(void)
 	}
 	for (unsigned long i = 0;; i++) {
 		size_t len = 10 + i % 50, next = 10 + (i + 3) % 50;
-		struct pollfd p = {.fd = s[1], .events = POLLIN};
 
-		WANT(poll(&p, 1, PATIENT_MS) == 1);
+		WANT(comes(s[1], PATIENT_MS));
 		WANT(read(s[1], buf, sizeof(buf)) == (ssize_t)len);
 		WANT(filled(buf, len, i));
 		fill(buf, next, i + 3);
@@ -327,7 +326,9 @@ static void epoll(void)
 		WANT(write(p[1], "x", 1) == 1);
 		v = 1;
 		WANT(write(ev, &v, sizeof(v)) == sizeof(v));
-		n = epoll_wait(ep, got, 4, PATIENT_MS);
+		do
+			n = epoll_wait(ep, got, 4, PATIENT_MS);
+		while (n < 0 && errno == EINTR);
 		for (int i = 0; i < n; i++) {
 			pipe_told |= got[i].data.u64 == a.data.u64;
 			event_told |= got[i].data.u64 == b.data.u64;
@@ -345,16 +346,12 @@ static void epoll(void)
 static void timer(void)
 {
 	struct itimerspec in = {.it_value.tv_nsec = 30000000};
-	int t = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC), r;
-	struct pollfd p = {.fd = t, .events = POLLIN};
+	int t = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
 	uint64_t ticks;
 
 	for (;;) {
 		WANT(timerfd_settime(t, 0, &in, NULL) == 0);
-		do
-			r = poll(&p, 1, PATIENT_MS);
-		while (r < 0 && errno == EINTR);
-		WANT(r == 1);
+		WANT(comes(t, PATIENT_MS));
 		WANT(read(t, &ticks, sizeof(ticks)) == sizeof(ticks) &&
 		     ticks == 1);
 		round_done();
@@ -365,7 +362,6 @@ static void watch(void)
 {
 	char path[512], buf[4096];
 	int ino = inotify_init1(IN_CLOEXEC), fd;
-	struct pollfd p = {.fd = ino, .events = POLLIN};
 
 	snprintf(path, sizeof(path), "%s/watched", dir);
 	mkdir(path, 0755);
@@ -381,7 +377,7 @@ static void watch(void)
 		WANT(fd >= 0);
 		close(fd);
 		unlink(path);
-		WANT(poll(&p, 1, 2000) == 1);
+		WANT(comes(ino, 2000));
 		round_done();
 	}
 }
@@ -544,9 +540,7 @@ static void pty_slave(void)
 	WANT(fd >= 0);
 	WANT(ioctl(fd, TIOCSCTTY, 0) == 0);
 	for (;;) {
-		struct pollfd p = {.fd = fd, .events = POLLIN};
-
-		WANT(poll(&p, 1, PATIENT_MS) == 1);
+		WANT(comes(fd, PATIENT_MS));
 		n = read(fd, buf, sizeof(buf));
 		WANT(n > 0);
 		for (ssize_t i = 0; i < n; i++)

@@ -117,14 +117,28 @@ static bool filled(const unsigned char *buf, size_t len, unsigned long at)
 	return true;
 }
 
+/*
+ * Until ${fd} has something, within ${ms}.  A call that waits with a time limit
+ * may end with EINTR when what it waits in comes back from a checkpoint.
+ */
+static bool comes(int fd, int ms)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	int r;
+
+	do
+		r = poll(&p, 1, ms);
+	while (r < 0 && errno == EINTR);
+	return r == 1;
+}
+
 /* Exactly ${len} bytes, or less at an end or after PATIENT_MS. */
 static size_t get(int fd, void *buf, size_t len)
 {
-	struct pollfd p = {.fd = fd, .events = POLLIN};
 	size_t n = 0;
 	ssize_t r;
 
-	while (n < len && poll(&p, 1, PATIENT_MS) > 0) {
+	while (n < len && comes(fd, PATIENT_MS)) {
 		r = read(fd, (char *)buf + n, len - n);
 		if (r <= 0)
 			break;

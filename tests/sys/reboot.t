@@ -14,7 +14,7 @@ need_tools jq busybox python3 unshare
 all='26 processes'
 
 create() { # FIELDS as JSON
-	printf '%s\n' "$1" | timeout 60 dsec-run >"$T/created" 2>"$T/.err"
+	printf '%s' "$1" | tr -d '\n' | timeout 60 dsec-run >"$T/created" 2>"$T/.err"
 	jq -r .sandbox "$T/created"
 }
 
@@ -22,7 +22,7 @@ create() { # FIELDS as JSON
 known() { # SANDBOX
 	dsec-ps "$1" | jq -cS '{sandbox, name, task, project, labels, user, image,
 		memory_limit_mb, disk_limit_mb, created_ms, image_layers,
-		generation, checkpointable}'
+		checkpointable}'
 }
 
 # A sandbox with a little state in it: a counter, from 1 on, once in 50 ms.
@@ -43,7 +43,7 @@ first_life() {
 
 	m=$(create '{"image":"root/matrix:1","name":"m","task":"job",
 		"project":"root/rl","labels":{"k":"v"},"user":"me",
-		"memory_limit_mb":300}' | tail -n 1)
+		"memory_limit_mb":300}')
 	named=$(create '{"image":"root/matrix:1","name":"named","memory_limit_mb":64}')
 	layer=$(create '{"image":"root/other:1","name":"layer","memory_limit_mb":64}')
 	gone=$(create '{"image":"root/matrix:1","name":"gone","memory_limit_mb":64}')
@@ -188,12 +188,13 @@ second_life() {
 if [ -z "${REBOOT_LIFE:-}" ]; then
 	first_life
 	crash
-	export REBOOT_LIFE=2 T DSEC_TREE m named layer frozen runs before pids \
+	export REBOOT_LIFE=2 REBOOT_TREE="$T" m named layer frozen runs before pids \
 		DSEC_LIB
 	export REBOOT_N="$tap_n" REBOOT_BAD="$tap_bad"
 	exec unshare --mount --propagation private "$0"
 fi
 tap_n=$REBOOT_N
 tap_bad=$REBOOT_BAD
-T=$DSEC_TREE
+T=$REBOOT_TREE
+DSEC_TREE=$T
 second_life
