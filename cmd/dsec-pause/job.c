@@ -247,7 +247,7 @@ static const char *level_of(const struct job *j)
 {
 	const char *level = json_str(j->req, "level");
 
-	return *level ? level : "freeze";
+	return *level ? level : "reclaim";
 }
 
 static int send_request(struct job *j, struct err *e)

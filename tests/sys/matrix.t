@@ -138,6 +138,7 @@ is "$status" 0 "both end"
 census() {
 	leak_list | grep -v '/out/' | cut -d' ' -f1 | sort | uniq -c | tr -s ' '
 }
+# shellcheck disable=SC2317 # by wait_for
 same_census() {
 	[ "$(census)" = "$held" ]
 }

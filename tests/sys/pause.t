@@ -64,7 +64,8 @@ fi
 ids=$(create '{"task":"t"}' '{"task":"t"}' '{"task":"t"}' '{"task":"t"}')
 for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
 	for id in $ids; do
-		printf '{"sandbox":"%s"}\n{"sandbox":"%s","op":"resume"}\n' \
+		printf '{"sandbox":"%s","level":"freeze"}
+{"sandbox":"%s","op":"resume"}\n' \
 			"$id" "$id"
 	done
 done >"$T/storm"
