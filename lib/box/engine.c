@@ -127,7 +127,7 @@ static int recall(int dir, const json_t *id, struct engine *en, struct err *e)
 
 		if (!version[0] || strlen(version) >= sizeof(en->version))
 			return 0;
-		strcpy(en->version, version);
+		snprintf(en->version, sizeof(en->version), "%s", version);
 		return 1;
 	}
 	age = (int64_t)clock_wall_ms() - json_int(rec, "tried_ms", 0);

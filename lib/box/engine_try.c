@@ -77,7 +77,7 @@ static int mount_stage(struct try *y, struct err *e)
 		    mount("dsec-try", p, "tmpfs", MS_NOSUID | MS_NODEV,
 			  "mode=0755,size=64m") < 0)
 			continue;
-		strcpy(y->stage, p);
+		snprintf(y->stage, sizeof(y->stage), "%s", p);
 		return 0;
 	}
 	return err_sys(e, ENOENT, "a directory to stage a try on");

@@ -55,7 +55,7 @@ int engine_open(const char *path, struct engine *ret, struct err *e)
 		return err_set(e, -EINVAL, "configuration",
 			       "the checkpoint engine '%s' is no absolute path",
 			       path);
-	strcpy(en.path, path);
+	snprintf(en.path, sizeof(en.path), "%s", path);
 	if (access(path, X_OK) < 0)
 		return err_set(e, -ENOENT, "unsupported",
 			       "no checkpoint engine at %s: %s", path,
@@ -121,6 +121,6 @@ int engine_ask_version(struct engine *en, struct err *e)
 		return err_set(e, r, "unsupported",
 			       "%s --version does not say its version",
 			       en->path);
-	strcpy(en->version, version);
+	snprintf(en->version, sizeof(en->version), "%s", version);
 	return 0;
 }
