@@ -49,6 +49,7 @@ static int find_loader(struct engine *en, struct err *e)
 int engine_open(const char *path, struct engine *ret, struct err *e)
 {
 	struct engine en = {.ops = &engine_criu};
+	char shim[PATH_MAX];
 	int r;
 
 	if (path[0] != '/' || strlen(path) >= sizeof(en.path))
