@@ -150,11 +150,14 @@ now_s() {
 	cut -d. -f1 /proc/uptime
 }
 
+# A look that began before the time was up does not decide: it may be slow.
 wait_for() {
 	wait_end=$(($(now_s) + $1))
 	shift
-	until "$@"; do
-		[ "$(now_s)" -lt "$wait_end" ] || return 1
+	while :; do
+		wait_began=$(now_s)
+		"$@" && return
+		[ "$wait_began" -lt "$wait_end" ] || return 1
 		sleep 0.05
 	done
 }

@@ -44,11 +44,12 @@ static void offer_swap(struct doctor *d, const struct reclaim_node *n)
 
 	if (gib < 1)
 		gib = 1;
+	/* udev holds a new device for a moment, and it cannot be set up then */
 	if (n->zram_can)
 		snprintf(fix, sizeof(fix),
 			 "%sdev=$(zramctl --find --algorithm lz4 --size %lldG) "
 			 "&& mkswap $dev && swapon -p 100 $dev",
-			 loaded ? "" : "modprobe zram && ", gib);
+			 loaded ? "" : "modprobe zram; udevadm settle; ", gib);
 	else
 		snprintf(fix, sizeof(fix),
 			 "fallocate -l %lldG /swapfile && chmod 600 /swapfile "

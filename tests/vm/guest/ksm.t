@@ -31,7 +31,8 @@ ksm_back() {
 	done
 }
 busy=
-trap 'ksm_back; tree_end $?' EXIT
+code=0
+trap 'code=$?; ksm_back; tree_end $code' EXIT
 echo 20000 >/sys/kernel/mm/ksm/pages_to_scan
 echo 20 >/sys/kernel/mm/ksm/sleep_millisecs
 echo 1 >/sys/kernel/mm/ksm/run
