@@ -98,6 +98,7 @@ static void fail(struct job *j, const struct err *why)
 	if (run && pause_thaw(b, &no) < 0)
 		err_wrap(&e, e.r, "it is still paused (%s)", no.msg);
 	fail_asks(&asks, &e);
+	pause_expire(b);
 	pause_deserted(b);
 	pause_unpark(b);
 }
@@ -129,6 +130,7 @@ static void succeed(struct job *j, const json_t *rec)
 	while (asks)
 		ask_answer(asks, json_incref(out));
 	json_decref(out);
+	pause_expire(b);
 	pause_deserted(b);
 	pause_unpark(b);
 }

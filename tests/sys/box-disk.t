@@ -3,16 +3,15 @@
 # The supervisor of a sandbox that is paused to disk and comes back, of one that
 # is copied, and what it does when either fails.
 . "$(dirname "$0")/../tap.sh"
+# shellcheck source=tests/sys/matrix.sh
+. "$(dirname "$0")/matrix.sh"
 . "$(dirname "$0")/box/results.sh"
 need_root
 need_tools jq python3 busybox
 tree_new
 
-# Where the engine of this machine is, if make deps did not put it there.
-[ -z "${DSEC_TEST_ENGINE:-}" ] ||
-	printf '{"criu":"%s"}\n' "$DSEC_TEST_ENGINE" >"$DSEC_CONFIG/engine.json"
-[ "$(dsec-doctor --json 2>/dev/null | jq -r .features.checkpoint)" = true ] ||
-	plan_skip_all "no checkpoint engine works here"
+why=$(checkpoint_why)
+[ -z "$why" ] || plan_skip_all "$why"
 
 mkdir -p "$T/base/bin" "$T/base/tmp" "$T/base/etc" "$T/base/root" \
 	"$T/base/srv" "$T/base/proc" "$T/base/dev"

@@ -93,7 +93,7 @@ class Box:
         self.sock.sendall(json.dumps(req).encode() + b"\n")
         return req["id"]
 
-    def recv(self, timeout=20):
+    def recv(self, timeout=60):
         """The next record; descriptors under "_fd" by name; None at the end."""
         self.sock.settimeout(timeout)
         while b"\n" not in self.buf:
@@ -111,7 +111,7 @@ class Box:
             rec["_fd"] = {name: self.fds.pop(0) for name in rec["fds"]}
         return rec
 
-    def next_of(self, request, final, timeout=20):
+    def next_of(self, request, final, timeout=60):
         """The next (final) record of a request; others are kept for theirs."""
         for i, rec in enumerate(self.kept):
             if rec.get("id") == request and ("ok" in rec or not final):
@@ -124,10 +124,10 @@ class Box:
                 return rec
             self.kept.append(rec)
 
-    def final(self, request, timeout=20):
+    def final(self, request, timeout=60):
         return self.next_of(request, True, timeout)
 
-    def call(self, timeout=20, **req):
+    def call(self, timeout=60, **req):
         return self.final(self.send(**req), timeout)
 
     def start(self, command, **req):
@@ -135,7 +135,7 @@ class Box:
         request = self.send(op="exec", command=command, **req)
         return self.next_of(request, False)
 
-    def run(self, command, data=None, timeout=20, **req):
+    def run(self, command, data=None, timeout=60, **req):
         """Run it to its end; the record with "stdout" and "stderr" (bytes)."""
         req.setdefault("attach", ["stdout", "stderr"])
         rec = self.start(command, **req)

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import threading
 
-from box import Box, LIB, RUN, is_, is_gone, ok, read_all, until
+from box import Box, LIB, RUN, death, is_, is_gone, ok, read_all, until
 from ckpt import COUNTER, LIBEXEC, claim, code, counts, groups, new, take
 
 # There and back: what runs goes on, who is connected stays so.
@@ -166,6 +166,16 @@ is_(b.call(op="stop")["state"], "stopped", "a stop does not wait for it")
 is_((code(c.final(x)), code(other.final(y))), ("stopped", "stopped"),
     "those that wait are told")
 ok(is_gone(sb), "gone")
+
+# Its time on the disk, and elsewhere, is limited.
+for level in ("reclaim", "disk"):
+    b = Box(new(ttl_paused=2))
+    is_(b.call(op="pause", level=level, timeout=60).get("level"), level,
+        "paused for two seconds")
+    b.send(op="watch")
+    while b.recv()["state"] != "stopped":
+        pass
+    is_(death(b.sandbox).get("outcome"), "ttl_paused", "and not for longer")
 
 # No room for the checkpoint.
 sb = new()
