@@ -50,6 +50,7 @@ end() {
 	wait_for 10 ended
 }
 
+# shellcheck disable=SC2317 # by wait_for
 ended() {
 	timeout 20 dsec-exec "$s" --op list-execs </dev/null |
 		jq -e --arg e "$e" 'all(.execs[]; .exec != $e or .running != true)' \
