@@ -96,6 +96,21 @@ run timeout 60 dsec-fork c-2 --fs-only --name f
 is "$status $(timeout 20 dsec-ps c-2 </dev/null | jq -r .state)" "0 paused" \
 	"one that is paused stays so"
 is "$(snaps)" 0 "nothing is kept of what was not named"
+# The thirtieth copy of a sandbox takes as long as the first.
+for i in 1 2 3; do
+	timeout 100 dsec-fork src --fs-only --count 1 --label many=1 </dev/null
+	timeout 100 dsec-fork src src src src src src src src src \
+		--fs-only --label many=1 --jobs 1 </dev/null
+done >"$T/many" 2>&1
+is "$(jq -s 'map(select(.ok))|length' "$T/many")" 30 "thirty more copies"
+median() { # FROM TO
+	jq -s ".[$1:$2]|map(.frozen_ms)|sort|.[5]" "$T/many"
+}
+first=$(median 0 10) last=$(median 20 30)
+ok $((last > 2 * first + 20)) \
+	"it stands still as long for the last as for the first" ||
+	diag "first $first ms, last $last ms"
+run timeout 60 dsec-pause --stop --grace 0 --label many=1
 run timeout 60 sh -c 'echo "{\"image\":\"host\"}" | dsec-run |
 	dsec-fork --fs-only --count 2 | dsec-exec --cmd "echo piped"'
 is "$status $(printf '%s\n' "$out" | jq -r .stdout | tr '\n' ' ')" \
