@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=sh disable=SC2154,SC2034 # sourced by run
+# Copies: how long the source stands still beside the engine's own part of it,
+# copies with memory beside bare restores by the engine, their memory with
+# merged pages, and a copy of the files of a large layer.
+
+F=$D/fork
+fork_mb=100 fork_n=8 fork_rounds=5 fork_layer_mb=1024
+[ -z "${BENCH_SMOKE:-}" ] ||
+	fork_mb=16 fork_n=2 fork_rounds=2 fork_layer_mb=64
+
+# forked NAME ARGS...: records of dsec-fork into $F/NAME
+forked() {
+	forked_name=$1
+	shift
+	timeout 600 "$bin/dsec-fork" "$@" </dev/null >"$F/$forked_name" ||
+		die "dsec-fork $*: $(jq -c 'select(.ok == false)' \
+			"$F/$forked_name" | head -n 3)"
+}
+
+# median FILE FILTER
+median() {
+	jq -s "map($2) | sort | .[length / 2 | floor]" "$1"
+}
+
+fork_stop() {
+	timeout 60 "$bin/dsec-pause" --stop --grace 0 --project root \
+		</dev/null >/dev/null
+}
+
+# 18 processes that wait, their parent, which has the memory, and pid 1.
+fork_setup() {
+	mkdir -p "$F/lib" "$F/img" "$F/work" "$F/t"
+	T=$F/t BUILD=$build PATH=$bin:$PATH
+	# shellcheck source=tests/sys/matrix.sh
+	. "$top/tests/sys/matrix.sh"
+	matrix_image || die "no image: $(cat "$T/.image")"
+	cat >"$F/hold.py" <<-'END'
+		import os, sys, time
+		os.closerange(3, 64)
+		if os.getsid(0) != os.getpid():
+		    os.setsid()
+		for i in range(18):
+		    if os.fork() == 0:
+		        while True:
+		            time.sleep(1000)
+		mem = bytearray(os.urandom(1 << 20) * int(sys.argv[1]))
+		open("/srv/ready", "w").write("x")
+		while True:
+		    time.sleep(1)
+	END
+	"$bin/dsec-run" --name bench-fork --image root/matrix:1 \
+		--memory $((fork_mb * 3 + 64))M --detach -- /bin/python3 -S -c \
+		"$(cat "$F/hold.py")" $fork_mb </dev/null >"$F/made" ||
+		die "$(cat "$F/made")"
+	fork_i=0
+	until "$bin/dsec-exec" bench-fork -- test -e /srv/ready </dev/null; do
+		fork_i=$((fork_i + 1))
+		[ $fork_i -lt 300 ] || die "the sandbox does not come up"
+		sleep 0.1
+	done
+}
+
+# --- the engine alone ------------------------------------------------------
+
+fork_engine=/usr/lib/dsec/engine/usr
+engine() {
+	timeout 120 "$fork_engine"/lib64/ld-linux-x86-64.so.2 \
+		--preload "$bin/../libexec/dsec/engine-shim.so" --library-path \
+		"$fork_engine/lib/x86_64-linux-gnu" "$fork_engine/sbin/criu" "$@"
+}
+
+# The same processes in plain namespaces, dumped once.
+bare_setup() {
+	matrix_rootfs "$F/root"
+	mkdir "$F/root/old"
+	mknod "$F/root/dev/null" c 1 3
+	cp "$F/hold.py" "$F/root/srv/"
+	# shellcheck disable=SC2016
+	unshare --mount --pid --net --ipc --uts --fork sh -c '
+		mount --make-rprivate / && mount --bind "$1" "$1" &&
+			cd "$1" && mount -t proc proc proc &&
+			pivot_root . old && busybox umount -l /old || exit 1
+		exec </dev/null >/dev/null 2>&1
+		exec /bin/python3 -S /srv/hold.py "$2"' sh "$F/root" $fork_mb &
+	bare=$!
+	fork_i=0
+	until [ -e "$F/root/srv/ready" ]; do
+		fork_i=$((fork_i + 1))
+		[ $fork_i -lt 300 ] || die "the bare processes do not come up"
+		sleep 0.1
+	done
+	bare_init=$(pgrep -P $bare)
+	engine dump -t "$bare_init" -D "$F/img" -o dump.log -v2 --empty-ns net \
+		--network-lock skip --manage-cgroups=ignore ||
+		die "bare dump: $(tail -n 3 "$F/img/dump.log")"
+	wait $bare || :
+	mount --bind "$F/root" "$F/root"
+}
+
+bare_one() {
+	mkdir "$F/work/$1"
+	engine restore -D "$F/img" -W "$F/work/$1" -o restore.log -v2 \
+		--root "$F/root" --restore-detached --pidfile "$F/work/$1/pid" \
+		--empty-ns net --manage-cgroups=ignore >/dev/null 2>&1 ||
+		say "  a bare restore failed"
+}
+
+# As many at once as there are CPUs.
+bare_restores() {
+	rm -rf "$F/work"
+	mkdir "$F/work"
+	bare_t0=$(uptime_ms)
+	bare_k=0
+	while [ $bare_k -lt "$(nproc)" ]; do
+		(
+			i=$bare_k
+			while [ "$i" -lt $fork_n ]; do
+				bare_one "$i"
+				i=$((i + $(nproc)))
+			done
+		) &
+		bare_k=$((bare_k + 1))
+		bare_pids="${bare_pids:-} $!"
+	done
+	# shellcheck disable=SC2086
+	wait $bare_pids
+	bare_pids=
+	bare_t1=$(uptime_ms)
+	for p in "$F"/work/*/pid; do
+		kill -KILL "$(cat "$p")"
+	done
+	echo $((bare_t1 - bare_t0)) >>"$F/bare.ms"
+}
+
+# --- what is measured ------------------------------------------------------
+
+part_fork_memory() {
+	say "copies of $fork_mb MB and 20 processes, $fork_rounds rounds"
+	fork_i=0
+	while [ $fork_i -lt $fork_rounds ]; do
+		forked "one" bench-fork --count 1 --name "one-$fork_i"
+		cat "$F/one" >>"$F/ones"
+		"$bin/dsec-pause" --stop --grace 0 "one-$fork_i-0" \
+			</dev/null >/dev/null
+		fork_i=$((fork_i + 1))
+	done
+	bar "source stopped during a fork, to the engine's own part" \
+		"$(median "$F/ones" .frozen_ms)" \
+		"$(median "$F/ones" .engine_frozen_ms)" '<=' 1.3
+
+	bare_setup
+	fork_i=0
+	while [ $fork_i -lt $fork_rounds ]; do
+		bare_restores
+		fork_t0=$(uptime_ms)
+		forked "many" bench-fork --count $fork_n --name "many-$fork_i"
+		fork_t1=$(uptime_ms)
+		echo $((fork_t1 - fork_t0)) >>"$F/fork.ms"
+		jq -r .sandbox "$F/many" | xargs "$bin/dsec-pause" --stop \
+			--grace 0 </dev/null >/dev/null
+		fork_i=$((fork_i + 1))
+	done
+	umount "$F/root"
+	bar "fork of $fork_n x $fork_mb MB, to as many bare restores" \
+		"$(median "$F/fork.ms" .)" "$(median "$F/bare.ms" .)" '<=' 1.2
+}
+
+ksm=/sys/kernel/mm/ksm
+ksm_put() { # RUN PAGES SLEEP
+	echo "$2" >$ksm/pages_to_scan
+	echo "$3" >$ksm/sleep_millisecs
+	echo "$1" >$ksm/run
+}
+
+# The PSS of all processes of the sandboxes named in a file, in MiB.
+pss_mb() { # RECORDS
+	jq -r .sandbox "$1" | while read -r s; do
+		cgroup_procs "$s" | xargs cat
+	done | while read -r p; do
+		cat "/proc/$p/smaps_rollup"
+	done 2>/dev/null | awk '/^Pss:/ { s += $2 } END { print int(s / 1024) }'
+}
+
+part_fork_ksm() {
+	[ -w $ksm/run ] || {
+		unmeasured "memory of $fork_n copies" "this kernel merges nothing"
+		return
+	}
+	say "memory of $fork_n copies with merged pages"
+	node=$(cat "$W/config/node.json")
+	echo "$node" | jq '. + {single_tenant: true}' >"$W/config/node.json"
+	ksm_was="$(cat $ksm/run) $(cat $ksm/pages_to_scan) $(cat \
+		$ksm/sleep_millisecs)"
+	(
+		# shellcheck disable=SC2086
+		trap 'ksm_put $ksm_was' EXIT
+		ksm_put 1 20000 20
+		forked ksm bench-fork --count $fork_n --name ksm
+		say "  $(jq -r .memory "$F/ksm" | sort | uniq -c);" \
+			"$(pss_mb "$F/ksm") MiB at first"
+		if [ -n "${BENCH_SMOKE:-}" ]; then sleep 5; else sleep 60; fi
+		pss_mb "$F/ksm" >"$F/pss"
+	)
+	echo "$node" >"$W/config/node.json"
+	bar "memory of $fork_n copies of $fork_mb MB, sum of PSS" \
+		"$(cat "$F/pss")" "" '<=' 250 MiB
+}
+
+# A pool of its own, on the disk, for a layer of a gigabyte.
+part_fork_files() {
+	say "files of a layer of $fork_layer_mb MB, 20 rounds"
+	fork_stop
+	mkdir -p "$F/pool"
+	export DSEC_LIB="$F/pool"
+	"$bin/dsec-doctor" --fix --only pool --pool-size \
+		$((fork_layer_mb * 2 + 256))M </dev/null >/dev/null 2>&1 || :
+	"$bin/dsec-run" --name bench-layer --detach -- true </dev/null \
+		>"$F/layer" || die "$(cat "$F/layer")"
+	[ "$(jq -r .pool "$F/layer")" = btrfs ] || {
+		unmeasured "a copy of files" "no pool of btrfs can be made here"
+		return
+	}
+	"$bin/dsec-exec" bench-layer -- dd if=/dev/zero of=/root/big bs=1M \
+		count=$fork_layer_mb </dev/null >/dev/null 2>&1 ||
+		die "the layer could not be filled"
+	sync -f "$F/pool/pool"
+	used=$(df --output=used -k "$F/pool/pool" | tail -n 1)
+	fork_i=0
+	while [ $fork_i -lt 20 ]; do
+		forked "files" bench-layer --fs-only --name "files-$fork_i"
+		cat "$F/files" >>"$F/fs"
+		fork_i=$((fork_i + 1))
+	done
+	sync -f "$F/pool/pool"
+	say "  $(jq -r .layer "$F/fs" | sort | uniq -c); the source stood" \
+		"still for $(median "$F/fs" .frozen_ms) ms;" \
+		"$(($(df --output=used -k "$F/pool/pool" | tail -n 1) - used))" \
+		"KiB more in 20 copies"
+	bar "a copy of the files of a layer, p50" \
+		"$(median "$F/fs" .fork_ms)" "" '<=' 50 ms
+	fork_stop
+	umount "$F/pool/pool"
+}
+
+part_fork() {
+	export DSEC_LIB="$F/lib"
+	fork_setup
+	if [ -n "$(checkpoint_why)" ]; then
+		unmeasured "copies with memory" "$(checkpoint_why)"
+	else
+		part_fork_memory
+		part_fork_ksm
+	fi
+	part_fork_files
+	export DSEC_LIB="$W/lib"
+}
