@@ -31,7 +31,7 @@ is_read() {
 }
 wait_for 20 is_read
 run dsec-exec "$s" -- sync
-run dsec-pause "$s"
+run dsec-pause --level freeze "$s"
 is "$(field "$out" .state)" paused "frozen"
 run "$ckpt" reclaim --timeout-ms 30000 "$s"
 is "$status $(field "$out" .ok)" "0 true" "its memory is pushed out"

@@ -516,13 +516,14 @@ static int tool(const char *const *argv)
 /* NULL, or why there is no file system of ${type} to test with. */
 static const char *mount_new(const char *type, const char *dir, const char *at)
 {
+	static int number; /* the device of the last may be busy yet */
 	char mkfs[16];
 	char image[PATH_MAX];
 	auto_close int fd = -1;
 
 	if (geteuid() != 0)
 		return "needs root";
-	name(image, "%s/image", dir);
+	name(image, "%s/image.%d", dir, number++);
 	fd = open(image, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	if (fd < 0 || ftruncate(fd, 500 * MIB) < 0)
 		return "no room for a file system";
