@@ -41,7 +41,7 @@ echo 1 >/sys/kernel/mm/ksm/run
 # only for those who want it.
 cat >"$T/busy.py" <<'PY'
 import mmap, time
-memory = mmap.mmap(-1, 1 << 20)
+memory = mmap.mmap(-1, 1 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 memory.madvise(mmap.MADV_MERGEABLE)
 while True:
     memory[:] = bytes([time.monotonic_ns() & 255]) * (1 << 20)
