@@ -46,32 +46,48 @@ static bool is_below(const char *path, const char *top)
 	return !strncmp(path, top, n) && (path[n] == '/' || !path[n]);
 }
 
+/* By its name, or by where the name leads. */
+static bool holds(const char *top, const char *path)
+{
+	char real[PATH_MAX];
+
+	return is_below(path, top) ||
+	       (realpath(path, real) && is_below(real, top));
+}
+
+static bool is_needed(const struct restore_stage *g, const char *top)
+{
+	const struct restore *rs = g->rs;
+	const char *const paths[] = {rs->tree->run,    rs->tree->lib,
+				     rs->tree->config, g->hook,
+				     rs->engine->path, rs->engine->shim};
+
+	for (size_t i = 0; i < array_len(paths); i++)
+		if (holds(top, paths[i]))
+			return true;
+	for (size_t i = 0; i < rs->image->nlayers; i++)
+		if (holds(top, rs->image->layers[i].path))
+			return true;
+	for (size_t i = 0; i < rs->ck->nmounts; i++)
+		if (rs->ck->mounts[i].source &&
+		    holds(top, rs->ck->mounts[i].source))
+			return true;
+	return false;
+}
+
 /* A directory of the host that is there, lets everybody pass, and holds nothing
  * that is needed. */
 static int choose_top(struct restore_stage *g, struct err *e)
 {
 	static const char *const tops[] = {"/mnt", "/media", "/srv", "/opt"};
-	const struct tree *t = g->rs->tree;
-	bool needed;
 	struct stat st;
 
-	for (size_t i = 0; i < array_len(tops); i++) {
-		needed = is_below(t->run, tops[i]) ||
-			 is_below(t->lib, tops[i]) ||
-			 is_below(t->config, tops[i]) ||
-			 is_below(g->hook, tops[i]) ||
-			 is_below(g->rs->engine->path, tops[i]) ||
-			 is_below(g->rs->engine->shim, tops[i]);
-		for (size_t k = 0; k < g->rs->ck->nmounts; k++)
-			if (g->rs->ck->mounts[k].source &&
-			    is_below(g->rs->ck->mounts[k].source, tops[i]))
-				needed = true;
-		if (!needed && lstat(tops[i], &st) == 0 &&
-		    S_ISDIR(st.st_mode)) {
+	for (size_t i = 0; i < array_len(tops); i++)
+		if (lstat(tops[i], &st) == 0 && S_ISDIR(st.st_mode) &&
+		    !is_needed(g, tops[i])) {
 			g->top = tops[i];
 			return 0;
 		}
-	}
 	return err_set(e, -ENOENT, "configuration",
 		       "to restore, one of /mnt, /media, /srv and /opt must be "
 		       "a directory that holds nothing of ours");

@@ -125,7 +125,7 @@ is "$status" 0 "a snapshot is made"
 stop "$s"
 leak_start
 for n in 0.05 0.2 0.4; do
-	timeout 60 dsec-run --snapshot kept --detach >"$T/killed" 2>&1 &
+	timeout 60 dsec-run --snapshot kept --detach >"$T/killed" 2>/dev/null &
 	maker=$!
 	wait_for 10 pgrep -f "dsec-ckpt restore --from $DSEC_LIB/snap" >/dev/null
 	sleep "$n"
