@@ -205,12 +205,18 @@ static void on_sweep(struct loop *l, struct loop_timer *t)
 		(void)!ckpt_remove(path, NULL);
 }
 
+void disk_sweep(struct box *b)
+{
+	b->sweep_timer.fn = on_sweep;
+	b->sweep_timer.arg = b;
+	loop_timer_set(b->loop, &b->sweep_timer, clock_ms() + SWEEP_MS);
+}
+
 /* Out of the way at once; the work of removing it when there is time. */
 void disk_forget(struct box *b)
 {
 	char path[PATH_MAX];
 
-	b->sweep_timer.fn = on_sweep;
 	b->sweep_timer.arg = b;
 	on_sweep(b->loop, &b->sweep_timer);
 	if (renameat(b->lib_fd, "ckpt", b->lib_fd, STALE) < 0) {
@@ -218,7 +224,7 @@ void disk_forget(struct box *b)
 			(void)!ckpt_remove(path, NULL);
 		return;
 	}
-	loop_timer_set(b->loop, &b->sweep_timer, clock_ms() + SWEEP_MS);
+	disk_sweep(b);
 }
 
 static int set_nonblock(struct box *b, const struct outer *o, void *arg)

@@ -91,7 +91,9 @@ void disk_wake(struct box *b);
 void disk_back(struct box *b, bool fork);
 void disk_failed(struct box *b, const json_t *error);
 
-/* disk_forget(b): the checkpoint is stale from now on. */
+/* disk_forget(b): the checkpoint is stale from now on.  disk_sweep(b): remove
+ * a stale one soon, if there is one. */
 void disk_forget(struct box *b);
+void disk_sweep(struct box *b);
 
 #endif

@@ -566,6 +566,7 @@ int reexec_load(struct box *b, const json_t *j, struct err *e)
 		return r;
 	go_on(b);
 	settle(b, j);
+	disk_sweep(b); /* the program before may have had no time for it */
 	/* Whoever held it may have gone while we were written down. */
 	pause_deserted(b);
 	return 0;
