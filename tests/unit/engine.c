@@ -299,9 +299,13 @@ int main(void)
 {
 	char run_dir[64], conf[64];
 	struct tree t = {.run = run_dir, .lib = run_dir, .config = conf};
-	auto_free char *libexec = realpath("libexec/dsec", NULL);
+	auto_free char *libexec = NULL;
+	const char *bin = getenv("BIN");
+	char path[PATH_MAX];
 
-	if (libexec && !getenv("DSEC_LIBEXEC"))
+	snprintf(path, sizeof(path), "%s/../libexec/dsec", bin ? bin : "bin");
+	libexec = realpath(path, NULL);
+	if (libexec)
 		setenv("DSEC_LIBEXEC", libexec, 1);
 	if (!mkdtemp(dir))
 		return 1;
