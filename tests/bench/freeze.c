@@ -124,6 +124,12 @@ static struct group open_group(const struct tree *t, const char *id)
 	return g;
 }
 
+/* What was thawed has not run yet, and would be frozen again for nothing. */
+static void settle(void)
+{
+	usleep(30000);
+}
+
 int main(int argc, char **argv)
 {
 	static double ours[ROUNDS_MAX], bare[ROUNDS_MAX];
@@ -140,10 +146,12 @@ int main(int argc, char **argv)
 		errx(1, "%s", e.msg);
 	g = open_group(&t, ctl_id(c));
 	for (size_t i = 0; i < n; i++) {
+		settle();
 		t0 = now_ms();
 		set(&g, true);
 		set(&g, false);
 		bare[i] = now_ms() - t0;
+		settle();
 		t0 = now_ms();
 		ask(c, "pause", "freeze");
 		ask(c, "resume", NULL);

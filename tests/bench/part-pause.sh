@@ -7,7 +7,7 @@ part_pause() {
 	task=200
 	[ -z "${BENCH_SMOKE:-}" ] || task=24
 	say "freeze and thaw of one sandbox of 20 processes, $rounds rounds"
-	"$bin/dsec-run" --name bench-pause --memory 64M --cmd '
+	"$bin/dsec-run" --detach --name bench-pause --memory 64M --cmd '
 		for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18; do
 			sleep 1000 &
 		done; wait' </dev/null >"$W/one" || die "$(cat "$W/one")"
@@ -47,7 +47,7 @@ part_pause_reclaim() {
 	hold=500
 	[ -z "${BENCH_SMOKE:-}" ] || hold=64
 	say "reclaim of an idle sandbox of $hold MB"
-	"$bin/dsec-run" --name bench-idle --memory $((hold + 200))M --cmd \
+	"$bin/dsec-run" --detach --name bench-idle --memory $((hold + 200))M --cmd \
 		"x=\$(head -c ${hold}000000 /dev/zero | tr '\\0' x)
 		echo ready; sleep 1000" </dev/null >"$W/idle.made"
 	id=$(jq -r .sandbox "$W/idle.made")
