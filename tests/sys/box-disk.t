@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # The supervisor of a sandbox that is paused to disk and comes back, of one that
-# is copied, and what it does when either fails.
+# is copied, and what it does when either fails (field report 66).
 . "$(dirname "$0")/../tap.sh"
 # shellcheck source=tests/sys/matrix.sh
 . "$(dirname "$0")/matrix.sh"

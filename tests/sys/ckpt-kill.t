@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Checkpoints that go wrong: an engine or its keeper killed at any moment, a
 # full disk, an engine that hangs, files that were changed.  The source runs on,
-# or its end is told, and nothing is left.
+# or its end is told, and nothing is left (field report 47, field report 62).
 #   KILLS=50 SEED=1 tests/sys/ckpt-kill.t, which tests/big runs
 # shellcheck source=tests/tap.sh
 . "$(dirname "$0")/../tap.sh"

@@ -76,6 +76,23 @@ level disk
 is "$(field "$level_rec" '.bytes > 100000000')" true \
 	"disk: the size of the checkpoint is in the record"
 diag "$(field "$level_rec" '"disk: \(.bytes) bytes, \(.frozen_ms) ms"')"
+
+# The clock inside has stood still, the time of day is right (field report 65).
+up() {
+	timeout 60 dsec-exec m -- cut -d. -f1 /proc/uptime
+}
+u=$(up)
+run timeout 120 dsec-pause --disk m
+t=$(now_s)
+sleep 4
+t=$(($(now_s) - t))
+now=$(timeout 60 dsec-exec m -- date +%s)
+[ $(($(date +%s) - now)) -le 1 ]
+ok $? "disk: the first command sees the right time"
+later=$(up)
+[ "$later" -ge "$u" ]
+ok $? "disk: the monotonic clock does not go back"
+diag "monotonic: $u, $later; it lay on the disk for $t s"
 level disk
 run timeout 60 dsec-pause --freeze m
 run timeout 60 dsec-pause --disk m

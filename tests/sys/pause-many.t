@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # A whole task is preempted by one command and comes back by one, or one by one;
-# what is killed half way loses nothing.
+# what is killed half way loses nothing (field report 48, field report 49,
+# field report 62).
 #   MANY=N    sandboxes of the task (200)
 #   ON_DISK=N how many of them go to the disk (8; tests/big/pause-many.t: all)
 # shellcheck source=tests/tap.sh

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # The node goes down: every process of ours is killed at once, the run directory
 # is gone, the library is found in another place by a new mount namespace.
-# Sandboxes that were paused to disk come back; what was frozen or ran is lost,
-# and said to be.  The same for one whose supervisor alone is killed.
+# Sandboxes that were paused to disk come back (field report 70); what was frozen
+# or ran is lost, and said to be.  The same for one whose supervisor alone is killed
+# (field report 49, field report 51, field report 62).
 # shellcheck source=tests/tap.sh
 . "$(dirname "$0")/../tap.sh"
 need_root

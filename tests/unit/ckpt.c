@@ -91,6 +91,7 @@ static void check_read(void)
 	ok(stat(path, &st) == 0 && (st.st_mode & 0777) == 0700, "it is secret");
 }
 
+/* It works, or it is refused with what differs (field report 70). */
 static void misfit(const char *key, const char *value, const char *word)
 {
 	auto_json json_t *m = manifest();
