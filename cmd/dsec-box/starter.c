@@ -161,7 +161,10 @@ int starter_enter(struct starter *s, const char *leaf, struct entered *ret,
 		return r;
 	s->en.leaf = leaf;
 	r = enter_start(&s->en, ret, e);
-	if (r < 0)
+	/* Whoever failed in it may not be quite gone. */
+	if (r < 0 && cgroup_leaf_remove(s->en.cgroups, b->id, leaf, NULL) < 0) {
+		cgroup_kill(s->en.cgroups, b->id, leaf, 1000, NULL, NULL);
 		cgroup_leaf_remove(s->en.cgroups, b->id, leaf, NULL);
+	}
 	return r;
 }
