@@ -218,7 +218,7 @@ PY
 if python3 "$T/probe.py" \
 	"$(find "$DSEC_LIB/img/store/meta" -name '*.erofs' | head -n 1)" \
 	"$T/probe"; then
-	first=file
+	first='file'
 	next_best file "from files, where that can be" -e trace=none
 else
 	first=loop
