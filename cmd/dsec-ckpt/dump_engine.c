@@ -168,10 +168,7 @@ static int ended(struct dump *d, int status, struct err *e)
 	engine_last_words(d->dir, CKPT_LOG, words, sizeof(words));
 	if (fstatvfs(d->dir, &vfs) == 0 &&
 	    (uint64_t)vfs.f_bavail * vfs.f_frsize < SPACE_LEFT)
-		return err_set(e, -ENOSPC, "no_space",
-			       "no space left for the checkpoint on the file "
-			       "system of '%s'",
-			       d->to);
+		return err_sys(e, ENOSPC, "the checkpoint in '%s'", d->to);
 	err_set(e, -EIO, "engine", "the checkpoint engine failed (%d): %s",
 		status, words[0] ? words : "it said nothing");
 	if (e)

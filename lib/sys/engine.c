@@ -229,6 +229,17 @@ void engine_kill(struct engine_proc *p)
 	reap(p, &status);
 }
 
+/* Before it is reaped, so that its group's number is nobody else's: what it
+ * started and cannot end any more. */
+static void end_helpers(const struct engine_proc *p)
+{
+	siginfo_t si = {0};
+
+	if (waitid(P_PID, (id_t)p->pid, &si, WEXITED | WNOWAIT) == 0 &&
+	    si.si_code != CLD_EXITED)
+		kill(-p->pid, SIGKILL);
+}
+
 int engine_wait(struct engine_proc *p, unsigned timeout_ms, struct err *e)
 {
 	int r, status;
@@ -244,6 +255,7 @@ int engine_wait(struct engine_proc *p, unsigned timeout_ms, struct err *e)
 			e->infra = true;
 		return r < 0 ? r : -ETIMEDOUT;
 	}
+	end_helpers(p);
 	r = reap(p, &status);
 	if (r < 0)
 		return err_sys(e, -r, "wait for the checkpoint engine");
