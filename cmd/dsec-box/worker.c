@@ -170,7 +170,9 @@ static void on_pid(struct loop *l, struct loop_source *s, uint32_t events)
 		record_to_err(result, &why);
 	if (why.r == 0 && (status != 0 || !result)) {
 		err_set(&why, -EIO, "system",
-			status < 0 ? "dsec-ckpt was ended by signal %d"
+			status < 0 ? "dsec-ckpt was ended by signal %d, and "
+				     "processes of the sandbox may have "
+				     "ended with it"
 				   : "dsec-ckpt ended with status %d",
 			status < 0 ? -status : status);
 		why.infra = true;

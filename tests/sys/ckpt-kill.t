@@ -163,7 +163,7 @@ strike() { # WHO MOMENT
 		begin
 	elif ! runs_on; then
 		# Others may be as well, which the error tells.
-		grep -q 'ended meanwhile' "$T/rec" ||
+		grep -Eq 'ended meanwhile|may have ended' "$T/rec" ||
 			complain "it does not run on"
 		timeout 30 dsec-pause --stop "$s" </dev/null >/dev/null 2>&1
 		begin
