@@ -31,8 +31,8 @@ int creator_command(struct creator *c, json_t *spec, struct err *e);
 
 /*
  * creator_ready(c, spec, e): image and profile of ${spec}, that of a sandbox
- * which was made once, are those of ${c}, and the layers, which are claimed, are
- * mounted.  "incompatible" where the store has them no more.
+ * which was made once, are those of ${c}, and the layers, which are claimed,
+ * are mounted.  "incompatible" where the store has them no more.
  */
 int creator_ready(struct creator *c, const json_t *spec, struct err *e);
 

@@ -88,8 +88,8 @@ static int read_first(const struct key *k, const json_t *req, json_t **ret_rec,
 	return *ret_rec ? 1 : err_sys(e, ENOMEM, "record");
 }
 
-int key_begin(struct key *k, const struct tree *t, const json_t *req,
-	      bool wait, json_t **ret_rec, struct err *e)
+int key_begin(struct key *k, const struct tree *t, const json_t *req, bool wait,
+	      json_t **ret_rec, struct err *e)
 {
 	const char *key = json_str(req, "key");
 	int r;

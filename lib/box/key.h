@@ -26,8 +26,8 @@ struct key {
 
 #define KEY_INIT ((struct key){.lock = -1})
 
-int key_begin(struct key *k, const struct tree *t, const json_t *req,
-	      bool wait, json_t **ret_rec, struct err *e);
+int key_begin(struct key *k, const struct tree *t, const json_t *req, bool wait,
+	      json_t **ret_rec, struct err *e);
 int key_end(const struct key *k, const json_t *rec, struct err *e);
 void key_done(struct key *k);
 

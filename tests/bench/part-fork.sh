@@ -158,7 +158,7 @@ part_fork_memory() {
 		fork_t1=$(uptime_ms)
 		echo $((fork_t1 - fork_t0)) >>"$F/fork.ms"
 		jq -r .sandbox "$F/many" | xargs "$bin/dsec-pause" --stop \
-			--grace 0 </dev/null >/dev/null
+			--grace 0 >/dev/null
 		fork_i=$((fork_i + 1))
 	done
 	umount "$F/root"

@@ -97,7 +97,7 @@ is "$status $(timeout 20 dsec-ps c-2 </dev/null | jq -r .state)" "0 paused" \
 	"one that is paused stays so"
 is "$(snaps)" 0 "nothing is kept of what was not named"
 # The thirtieth copy of a sandbox takes as long as the first.
-for i in 1 2 3; do
+for _ in 1 2 3; do
 	timeout 100 dsec-fork src --fs-only --count 1 --label many=1 </dev/null
 	timeout 100 dsec-fork src src src src src src src src src \
 		--fs-only --label many=1 --jobs 1 </dev/null
