@@ -34,7 +34,8 @@ dsec-ps --all >"$T/ps"
 ok $? "they are listed"
 
 # One that is paused to disk survives: it has counted to 2.
-checkpoint_why >"$T/disk.why"
+why=$(checkpoint_why)
+printf '%s' "$why" >"$T/disk.why"
 if [ -s "$T/disk.why" ]; then
 	skip "one is paused to disk" "$(cat "$T/disk.why")"
 else
@@ -47,7 +48,7 @@ else
 	dsec-exec disk --detach --cmd 'mkfifo /srv/ask; n=0; while read x </srv/ask
 		do n=$((n + 1)); echo $n >/srv/answer; done' >"$T/.o"
 	for n in 1 2; do
-		run timeout 60 dsec-exec disk --cmd 'rm -f /srv/answer
+		run timeout 60 dsec-exec disk -- sh -c 'rm -f /srv/answer
 			until [ -p /srv/ask ]; do sleep 0.1; done; echo >/srv/ask
 			until [ -s /srv/answer ]; do sleep 0.1; done
 			cat /srv/answer'

@@ -54,7 +54,7 @@ is "$(ended stopped)" "stopped killed false" \
 	"one that ended before has its own"
 
 if [ -n "$disk" ]; then
-	run timeout 120 dsec-exec disk --cmd 'rm -f /srv/answer; echo >/srv/ask
+	run timeout 120 dsec-exec disk -- sh -c 'rm -f /srv/answer; echo >/srv/ask
 		until [ -s /srv/answer ]; do sleep 0.1; done; cat /srv/answer'
 	is "$status $out" "0 3" "what was paused to disk counts on" ||
 		diag "$err"
