@@ -45,8 +45,9 @@ else
 		--memory 64M --detach -- true
 	field "$out" .sandbox >"$T/disk"
 	# shellcheck disable=SC2016 # the inner shell's
-	dsec-exec disk --detach --cmd 'mkfifo /srv/ask; n=0; while read x </srv/ask
-		do n=$((n + 1)); echo $n >/srv/answer; done' >"$T/.o"
+	dsec-exec disk --detach --cmd 'mkfifo /srv/ask; n=0; while :; do
+		read x </srv/ask || continue
+		n=$((n + 1)); echo $n >/srv/answer; done' >"$T/.o"
 	for n in 1 2; do
 		run timeout 60 dsec-exec disk -- sh -c 'rm -f /srv/answer
 			until [ -p /srv/ask ]; do sleep 0.1; done; echo >/srv/ask
