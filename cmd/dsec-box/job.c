@@ -79,6 +79,16 @@ void job_abort(struct box *b, const struct err *why)
 	fail_asks(&asks, why);
 }
 
+/* It may be complete, whatever ended the worker after that.  When the sandbox
+ * runs on its layer is another, and nothing may come back from it. */
+static void drop_checkpoint(struct box *b)
+{
+	char path[PATH_MAX];
+
+	if (ckpt_dir(&b->tree, b->id, path, NULL) == 0)
+		(void)!ckpt_remove(path, NULL);
+}
+
 /* It came to nothing: all is as it was before. */
 static void fail(struct job *j, const struct err *why)
 {
@@ -94,6 +104,8 @@ static void fail(struct job *j, const struct err *why)
 	if (!is_dump(j) && b->level == BOX_FREEZE &&
 	    box_cgroups(b, &cgroups, NULL) == 0)
 		cgroup_swap_allow(cgroups, b->id, false, NULL);
+	if (!j->want.snapshot && j->want.level == BOX_DISK)
+		drop_checkpoint(b);
 	detach(j, &asks);
 	if (run && pause_thaw(b, &no) < 0)
 		err_wrap(&e, e.r, "it is still paused (%s)", no.msg);
@@ -135,14 +147,6 @@ static void succeed(struct job *j, const json_t *rec)
 	pause_unpark(b);
 }
 
-static void drop_checkpoint(struct box *b)
-{
-	char path[PATH_MAX];
-
-	if (ckpt_dir(&b->tree, b->id, path, NULL) == 0)
-		(void)!ckpt_remove(path, NULL);
-}
-
 /* It stood still until now; it goes on, if it did before. */
 static int go_on(struct job *j, struct err *e)
 {
@@ -165,9 +169,7 @@ static int reach_disk(struct job *j, struct err *e)
 	struct box *b = j->box;
 	int r = disk_enter(b, e);
 
-	if (r < 0)
-		drop_checkpoint(b);
-	else
+	if (r == 0)
 		j->frozen_ms = clock_ms() - j->frozen_at;
 	return r;
 }
@@ -186,8 +188,6 @@ static void on_end(struct worker *w, const json_t *rec, const struct err *why)
 		return;
 	}
 	if (j->cancelled || !j->told) {
-		if (!j->want.snapshot && is_dump(j))
-			drop_checkpoint(b);
 		err_set(&e, -EPROTO, "internal",
 			"dsec-ckpt was done before it began");
 		fail(j, &e);
@@ -422,7 +422,11 @@ void job_cancel(struct box *b)
 	/* It gives up when it can do so cleanly; its end brings on_end(). */
 	kill(j->told ? j->worker.pid : -j->worker.pid,
 	     j->told ? SIGTERM : SIGKILL);
-	loop_timer_set(b->loop, &j->worker.limit, clock_ms() + CANCEL_MS);
+	/* An engine ended in the middle of its work may take processes of the
+	 * sandbox along: it has the time it had. */
+	if (!j->told || !is_dump(j))
+		loop_timer_set(b->loop, &j->worker.limit,
+			       clock_ms() + CANCEL_MS);
 }
 
 void job_deserted(struct box *b)

@@ -88,8 +88,13 @@ int ckpt_commit(const char *path, bool durable, struct err *e)
 	if (renameat2(parent, tmp, parent, name, RENAME_EXCHANGE) < 0 &&
 	    (errno != ENOENT || renameat(parent, tmp, parent, name) < 0))
 		return err_sys(e, errno, "rename '%s" CKPT_NEW "'", path);
-	if (durable && fsync(parent) < 0)
-		return err_sys(e, errno, "sync the directory of '%s'", path);
+	if (durable && fsync(parent) < 0) {
+		int r = err_sys(e, errno, "sync the directory of '%s'", path);
+
+		/* It failed: then there is none. */
+		(void)!ckpt_remove(path, NULL);
+		return r;
+	}
 	/* The one that was there before, if it was. */
 	(void)fd_remove_tree(parent, tmp, NULL);
 	return 0;
