@@ -361,6 +361,7 @@ static int fill(int wr, const json_t *row, struct err *e)
 {
 	auto_free char *data = NULL;
 	size_t len = 0;
+	ssize_t n;
 	int r;
 
 	r = json_get_bytes(row, "pending", &data, &len, e);
@@ -368,9 +369,10 @@ static int fill(int wr, const json_t *row, struct err *e)
 		return r;
 	if (len > PIPE_SIZE / 2)
 		fcntl(wr, F_SETPIPE_SZ, 2 * PIPE_SIZE);
-	return write(wr, data, len) == (ssize_t)len
+	n = write(wr, data, len);
+	return n == (ssize_t)len
 		       ? 0
-		       : err_sys(e, errno, "fill a pipe");
+		       : err_sys(e, n < 0 ? errno : ENOBUFS, "fill a pipe");
 }
 
 static int make_pipe(struct box *b, int at, int from, bool read_end,

@@ -148,6 +148,7 @@ static int fill(const struct restore *rs, const struct ckpt_pipe *ck,
 	auto_free char *data = NULL;
 	auto_close int dir = -1;
 	size_t len;
+	ssize_t n;
 	int r;
 
 	if (ck->size > 0 && fcntl(p->end[1], F_SETPIPE_SZ, (int)ck->size) < 0 &&
@@ -159,7 +160,13 @@ static int fill(const struct restore *rs, const struct ckpt_pipe *ck,
 	if (dir < 0)
 		return err_sys(e, errno, "open '%s'", rs->dir);
 	r = fd_read_file(dir, ck->pending, PENDING_MAX, &data, &len, e);
-	return r < 0 ? r : fd_write_all(p->end[1], data, len, e);
+	if (r < 0)
+		return r;
+	/* At once or not at all: nobody reads yet, so waiting is for ever. */
+	n = write(p->end[1], data, len);
+	return n == (ssize_t)len
+		       ? 0
+		       : err_sys(e, n < 0 ? errno : ENOBUFS, "fill a pipe");
 }
 
 /* Those that are there are used as they are, with what stands in them. */
