@@ -194,7 +194,7 @@ static int pass(const struct job *j, struct err *e)
 	int fd;
 
 	json_object_foreach(json_object_get(j->state, "fds"), key, v) {
-		fd = atoi(key);
+		fd = (int)strtol(key, NULL, 10);
 		if (fcntl(fd, F_SETFD, 0) < 0)
 			return err_sys(e, errno, "descriptor %d", fd);
 	}

@@ -78,7 +78,8 @@ static void list(struct hooks *h)
 		if (is_plain(de->d_name) &&
 		    fstatat(fd, de->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 		    S_ISREG(st.st_mode) && (st.st_mode & 0111))
-			strcpy(h->names[h->n++], de->d_name);
+			snprintf(h->names[h->n++], sizeof(h->names[0]), "%.*s",
+				 HOOK_NAME, de->d_name);
 	qsort(h->names, h->n, sizeof(h->names[0]), by_name);
 	if (h->n == HOOKS_MAX)
 		identity_warn(h->i, HOOKS_DIR ": no more than %d are run",

@@ -109,6 +109,9 @@ static int prepare(struct run *u, struct err *e)
 	const struct restore *rs = u->rs;
 	int r;
 
+	if (!u->l.uid_base) /* or root inside would be the node's */
+		return err_set(e, -EBADMSG, "internal",
+			       "its spec has no uid range");
 	r = open_shared(u, e);
 	if (r == 0)
 		r = renew_work(rs, e);

@@ -52,11 +52,11 @@ struct restore {
 	unsigned timeout_ms; /* for the engine; 0: RESTORE_MS */
 };
 
-/* Without progress for so long nothing comes any more. */
+/* What takes longer than this has come to a stop. */
 #define RESTORE_MS (10 * 60 * 1000)
 
 /*
- * restore_reserve(state, keep, nkeep, e):
+ * restore_reserve(state, live, keep, nkeep, e):
  * To be called before anything else is opened: hold the numbers of
  * ${state}'s "fds" free; with ${live}, those that are pipes already stay what
  * they are.  Descriptors of the caller that stand on one of them

@@ -43,7 +43,7 @@ int restore_hook(const char *action)
 	const char *where = getenv(HOOK_ENV),
 		   *init = getenv("CRTOOLS_INIT_PID");
 	auto_close int req = -1, ack = -1;
-	struct request q = {.init = init ? atoi(init) : 0};
+	struct request q = {.init = init ? (int32_t)strtol(init, NULL, 10) : 0};
 	int pid, rfd, afd;
 	char yes = 0;
 

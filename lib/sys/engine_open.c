@@ -70,7 +70,7 @@ int engine_open(const char *path, struct engine *ret, struct err *e)
 	/* By one name, whoever asks: the record of a try names it. */
 	if (!realpath(en.shim, shim) || access(shim, R_OK) < 0)
 		shim[0] = '\0';
-	strcpy(en.shim, shim);
+	snprintf(en.shim, sizeof(en.shim), "%s", shim);
 	*ret = en;
 	return 0;
 }
