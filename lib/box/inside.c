@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -213,13 +214,21 @@ static int check_exe(struct survey *s, struct err *e)
 	return 0;
 }
 
-/* Its directories must be the sandbox's own, as its files must. */
+/* Its directories must be the sandbox's own, as its files must, and have a name
+ * that can be said. */
 static int check_dirs(struct survey *s, struct err *e)
 {
 	static const char *const links[] = {"exe", "cwd", "root"};
+	char link[PATH_MAX];
 	struct statx stx;
 
 	for (size_t i = 0; i < array_len(links); i++) {
+		if (readlinkat(s->at_dir, links[i], link, sizeof(link)) < 0 &&
+		    errno == ENAMETOOLONG)
+			return inside_refuse(s, e,
+					     "has its %s at a path that is too "
+					     "long",
+					     links[i]);
 		if (statx(s->at_dir, links[i], 0, STATX_MNT_ID, &stx) < 0)
 			return err_sys(e, errno, "look at %s of process %d",
 				       links[i], (int)s->at->pid);
@@ -276,8 +285,17 @@ static int look(struct survey *s, struct inside_proc *p, struct err *e)
 	if (p->pid != s->ask->init && !is_ours(s, ppid))
 		return inside_refuse(s, e,
 				     "has a parent outside of the sandbox");
+	if (p->zombie && p->threads > 1)
+		return inside_refuse(s, e,
+				     "has threads that run on after its first "
+				     "one has ended");
 	if (p->zombie)
 		return 0;
+	if (!s->ask->running) {
+		r = inside_tasks(s, e);
+		if (r < 0)
+			return r;
+	}
 	r = check_all_ns(s, e);
 	if (r == 0)
 		r = check_exe(s, e);

@@ -342,6 +342,11 @@ int inside_fds(struct survey *s, struct err *e)
 		if (!isdigit((unsigned char)de->d_name[0]))
 			continue;
 		n = readlinkat(dirfd(d), de->d_name, link, sizeof(link) - 1);
+		if (n < 0 && errno == ENAMETOOLONG)
+			return inside_refuse(s, e,
+					     "has a file open whose path is "
+					     "too long (descriptor %.16s)",
+					     de->d_name);
 		if (n < 0)
 			return err_sys(e, errno,
 				       "look at descriptor %s of process %d",

@@ -41,6 +41,9 @@ int inside_warn(const struct survey *s, struct err *e, const char *fmt, ...)
 /* inside_seen(s, key): true when it was before; -ENOMEM too counts as not. */
 bool inside_seen(struct survey *s, const char *key);
 
+/* inside_tasks.c: the threads of the one whose turn it is, all frozen. */
+int inside_tasks(struct survey *s, struct err *e);
+
 /* inside_mounts.c: pid 1's, and what of them is the host's. */
 int inside_mounts(struct survey *s, struct err *e);
 bool inside_has_mount(const struct survey *s, uint64_t id);

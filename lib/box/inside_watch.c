@@ -48,17 +48,35 @@ static int add(struct survey *s, const struct watch *w, struct err *e)
 		       : 0;
 }
 
+/* Handles that tell files apart and open none: those of /proc, of terminals.
+ * An old kernel has none for them.  XFS has the same ones and opens them; it is
+ * on a device. */
+#define FID_ONLY 0x80
+
+static bool is_nameless(const char *line, const struct watch *w)
+{
+	return !strncmp(line, "inotify wd:", 11) &&
+	       (!w || ((w->type & ~3U) == FID_ONLY && w->sdev >> 20 == 0));
+}
+
 int inside_add_watches(struct survey *s, const char *text, struct err *e)
 {
 	unsigned root = s->root_major << 20 | s->root_minor;
+	bool known;
 	struct watch w;
 	int r = 0;
 
 	for (const char *line = text; r == 0 && line;
 	     line = strchr(line, '\n')) {
 		line += *line == '\n';
+		known = parse(line, &w);
+		if (is_nameless(line, known ? &w : NULL))
+			return inside_refuse(s, e,
+					     "watches by inotify what cannot "
+					     "be found again, such as a file "
+					     "of /proc or a terminal");
 		/* Other file systems open their handles. */
-		if (parse(line, &w) && w.sdev == root)
+		if (known && w.sdev == root)
 			r = add(s, &w, e);
 	}
 	return r;

@@ -20,6 +20,10 @@
  * processes are killed as they run. */
 #define FREEZE_FIRST_MS 500
 
+/* A group that is killed by the kernel and not empty after so long is looked
+ * at by process. */
+#define KILL_FIRST_MS 50
+
 /* The kernel rate-limits its notifications to one in 10 ms and v1 has none, so
  * a wait is for slices of time that grow from 1 ms to this. */
 #define SLICE_MAX_MS 16
@@ -397,6 +401,29 @@ static int kill_by_hand(const struct cgroup_root *root, const char *id,
 	return 0;
 }
 
+/*
+ * What the kernel's kill of a group reached is gone soon.  It passes over a
+ * process whose first thread has ended while others run on; a signal to the
+ * process as a whole does not.
+ */
+static int finish_kill(const struct cgroup_root *root, const char *id,
+		       const char *leaf, const char *dir, unsigned timeout_ms,
+		       struct err *e)
+{
+	unsigned first = timeout_ms < KILL_FIRST_MS ? timeout_ms
+						    : KILL_FIRST_MS;
+	int r;
+
+	r = wait_event(root, dir, "populated", 0, first, e);
+	if (r != 0)
+		return r;
+	r = leaf ? cgroup_signal(root, id, leaf, SIGKILL, e)
+		 : cgroup_each_leaf(root, id, kill_leaf, NULL, e);
+	return r < 0 ? r
+		     : wait_event(root, dir, "populated", 0, timeout_ms - first,
+				  e);
+}
+
 /* 1 none is left, 0 some are, or -errno. */
 static int kill_dir(const struct cgroup_root *root, const char *id,
 		    const char *leaf, const char *dir, unsigned timeout_ms,
@@ -410,7 +437,7 @@ static int kill_dir(const struct cgroup_root *root, const char *id,
 	snprintf(path, sizeof(path), "%s/cgroup.kill", dir);
 	r = fd_write_str(root->tree[0], path, "1", e);
 	if (r == 0)
-		return wait_event(root, dir, "populated", 0, timeout_ms, e);
+		return finish_kill(root, id, leaf, dir, timeout_ms, e);
 	/* The file came later than the rest of v2. */
 	snprintf(path, sizeof(path), "%s/cgroup.procs", dir);
 	if (r != -ENOENT || faccessat(root->tree[0], path, F_OK, 0) < 0)

@@ -152,6 +152,26 @@ refused "'oddity'.* whose name was removed while another" \
 	"an open file with another name"
 end
 
+begin ready /bin/oddity headless
+refused "'oddity'.* has threads that run on after its first" \
+	"a process without its first thread"
+end
+ended
+ok $? "it can be killed, for all that"
+begin ready /bin/oddity spawning
+refused "'oddity'.* waits for a child that has not begun" \
+	"a process that waits for its vfork()"
+ok "$(field "$out" '.error.retry_after_ms // 0 | if . > 0 then 0 else 1 end')" \
+	"it may be tried again"
+end
+begin ready /bin/oddity watching /proc/self/status
+refused "'oddity'.* watches by inotify what cannot be found again" \
+	"a watched file of /proc"
+end
+begin ready /bin/oddity deep /tmp
+refused "'oddity'.* (path is|path that is) too long" "a file at a long path"
+end
+
 # --- names are not to be believed
 cp_name=$(printf 'a\033]0;b\\n')
 timeout 20 dsec-exec "$s" -- sh -c \

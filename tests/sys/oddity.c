@@ -11,6 +11,10 @@
  *   oddity unnamed FILE  inotify on FILE, which is removed but open
  *   oddity linked FILE   FILE open, that name removed, another one there
  *   oddity backlog       a connection to itself that was not accepted
+ *   oddity headless      a thread that runs on, the first one has ended
+ *   oddity spawning      a child of vfork() that begins no program
+ *   oddity deep DIR      a file open, far below DIR
+ *   oddity watching FILE inotify on FILE
  *
  * Outside:
  *
@@ -28,6 +32,7 @@
 #include <linux/filter.h>
 #include <linux/perf_event.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
@@ -38,6 +43,7 @@
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <sys/un.h>
@@ -273,6 +279,52 @@ static int backlog(void)
 	return connect(c, (struct sockaddr *)&a, sizeof(a));
 }
 
+static void *run_on(void *arg)
+{
+	/* By now the first one is gone, or about to be. */
+	usleep(100000);
+	stay(0);
+	return arg;
+}
+
+static int headless(void)
+{
+	pthread_t t;
+
+	if (pthread_create(&t, NULL, run_on, NULL))
+		return -1;
+	syscall(SYS_exit, 0);
+	return -1;
+}
+
+static int spawning(void)
+{
+	long pid = syscall(SYS_clone, CLONE_VFORK | SIGCHLD, 0, 0, 0, 0);
+
+	return pid < 0 ? -1 : 0;
+}
+
+static int deep(const char *dir)
+{
+	char name[201];
+
+	memset(name, 'd', sizeof(name) - 1);
+	name[sizeof(name) - 1] = '\0';
+	if (chdir(dir) < 0)
+		return -1;
+	for (int i = 0; i < 30; i++)
+		if (mkdir(name, 0700) < 0 || chdir(name) < 0)
+			return -1;
+	return open("f", O_CREAT | O_RDWR, 0600);
+}
+
+static int watching(const char *file)
+{
+	int fd = inotify_init1(0);
+
+	return inotify_add_watch(fd, file, IN_ALL_EVENTS) < 0 ? -1 : fd;
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
@@ -294,6 +346,14 @@ int main(int argc, char **argv)
 		return stay(linked(arg));
 	if (!strcmp(what, "backlog"))
 		return stay(backlog());
+	if (!strcmp(what, "headless"))
+		return stay(headless());
+	if (!strcmp(what, "spawning"))
+		return stay(spawning());
+	if (!strcmp(what, "deep"))
+		return stay(deep(arg));
+	if (!strcmp(what, "watching"))
+		return stay(watching(arg));
 	if (!strcmp(what, "call"))
 		return stay(reach(arg));
 	if (!strcmp(what, "give") && argc > 3)
