@@ -24,9 +24,11 @@
 
 /*
  * The try happens in a child with a mount namespace of its own, on a tmpfs that
- * only it sees: whatever goes wrong, all is gone when it has ended.  What is
- * dumped is our own pid 1, staged as a launch stages it: the pid namespace and
- * the mounts made by the host, then the user namespace and the others in it.
+ * only it sees, and it is the first process of a pid namespace, which dies with
+ * us: whatever goes wrong, all is gone when it has ended, what the engine has
+ * made half too.  What is dumped is our own pid 1, staged as a launch stages
+ * it: the pid namespace and the mounts made by the host, then the user
+ * namespace and the others in it.
  */
 
 /* Ids that no sandbox and no user of a host has. */
@@ -68,7 +70,9 @@ static int mount_stage(struct try *y, struct err *e)
 	const char *p;
 
 	if (unshare(CLONE_NEWNS) < 0 ||
-	    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+	    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+	    mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC,
+		  NULL) < 0)
 		return err_sys(e, errno, "mounts of its own for a try");
 	for (size_t i = 0; i < array_len(places); i++) {
 		p = places[i];
@@ -296,14 +300,15 @@ static int try_all(struct try *y, struct err *e)
 	r = engine_run_dir(y->tree, y->run_dir, e);
 	if (r < 0)
 		return r;
+	/* With a /proc that knows the numbers processes have here. */
+	r = mount_stage(y, e);
+	if (r < 0)
+		return r;
 	y->userns = userns_new(TRY_UID_BASE, false, stack, sizeof(stack), e);
 	if (y->userns < 0)
 		return y->userns;
 	if (pipe2(y->report, O_CLOEXEC) < 0)
 		return err_sys(e, errno, "make a pipe");
-	r = mount_stage(y, e);
-	if (r < 0)
-		return r;
 	r = make_root(y, e);
 	if (r < 0)
 		return r;
@@ -314,13 +319,36 @@ static int try_all(struct try *y, struct err *e)
 	return r < 0 ? r : restore(y, e);
 }
 
-static void child(struct try *y, pid_t parent, struct told *told)
+/* Its parent has no number here, but lives while its end of ${life} is open:
+ * who dies lets go of that before children are told. */
+static void child(struct try *y, int life[2], struct told *told)
 {
+	struct pollfd p = {.fd = life[0]};
+
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != parent)
+	close(life[1]);
+	if (poll(&p, 1, 0) != 0)
 		_exit(1);
 	told->r = try_all(y, &told->e);
 	_exit(0); /* its children, if any are left, die with it */
+}
+
+static int start(struct try *y, int life[2], struct told *told,
+		 struct engine_proc *ret, struct err *e)
+{
+	int r;
+
+	ret->pid = (pid_t)syscall(SYS_clone, CLONE_NEWPID | SIGCHLD, 0, 0, 0,
+				  0);
+	if (ret->pid == 0)
+		child(y, life, told);
+	ret->pidfd = ret->pid < 0 ? -1
+				  : (int)syscall(SYS_pidfd_open, ret->pid, 0);
+	if (ret->pidfd >= 0)
+		return 0;
+	r = err_sys(e, errno, "start a try of the engine");
+	engine_kill(ret);
+	return r;
 }
 
 int engine_try(const struct tree *t, const struct engine *en,
@@ -329,27 +357,28 @@ int engine_try(const struct tree *t, const struct engine *en,
 	struct try y = {.tree = t, .en = en, .timeout_ms = timeout_ms};
 	struct engine_proc p;
 	struct told *told;
-	pid_t parent = getpid();
-	int r;
+	int life[2], r;
 
 	told = mmap(NULL, sizeof(*told), PROT_READ | PROT_WRITE,
 		    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (told == MAP_FAILED)
 		return err_sys(e, errno, "memory for a try of the engine");
-	told->r = err_set(&told->e, -EIO, "engine", "the try ended early");
-	p.pid = fork();
-	if (p.pid == 0)
-		child(&y, parent, told);
-	p.pidfd = p.pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, p.pid, 0);
-	if (p.pidfd < 0) {
-		r = err_sys(e, errno, "start a try of the engine");
-		engine_kill(&p);
-	} else {
-		r = engine_wait(&p, 2 * timeout_ms + HELLO_MS, e);
-		if (r >= 0 && told->r < 0 && e)
-			*e = told->e;
-		r = r < 0 ? r : told->r;
+	if (pipe2(life, O_CLOEXEC) < 0) {
+		r = err_sys(e, errno, "make a pipe");
+		munmap(told, sizeof(*told));
+		return r;
 	}
+	told->r = err_set(&told->e, -EIO, "engine", "the try ended early");
+	r = start(&y, life, told, &p, e);
+	if (r == 0)
+		r = engine_wait(&p, 2 * timeout_ms + HELLO_MS, e);
+	if (r >= 0) {
+		if (told->r < 0 && e)
+			*e = told->e;
+		r = told->r;
+	}
+	close(life[0]);
+	close(life[1]);
 	munmap(told, sizeof(*told));
 	return r;
 }

@@ -18,6 +18,7 @@
 #include "base/cleanup.h"
 #include "base/proc.h"
 #include "sys/engine.h"
+#include "sys/mount.h"
 
 /* What precedes and follows the caller's arguments: loader, options, program;
  * --no-default-config, NULL. */
@@ -87,27 +88,92 @@ static bool in_tmp(const char *path)
 	return !strncmp(path, "/tmp/", 5);
 }
 
+/* What stays to be seen of /tmp: what is right below it, as copies. */
+#define KEPT_MAX 8
+
+struct kept {
+	char path[KEPT_MAX][NAME_MAX + 8];
+	int fd[KEPT_MAX];
+	size_t n;
+};
+
+/* ${path}: up to its first colon, as lists have them. */
+static int keep(struct kept *k, const char *path)
+{
+	struct mount_copy m = {.userns = -1, .recursive = true};
+	int len = 5;
+
+	if (!in_tmp(path))
+		return 0;
+	len += (int)strcspn(path + len, "/:");
+	for (size_t i = 0; i < k->n; i++)
+		if (!strncmp(k->path[i], path, (size_t)len) && !k->path[i][len])
+			return 0;
+	if (k->n == KEPT_MAX || len >= (int)sizeof(k->path[0]))
+		return -E2BIG;
+	snprintf(k->path[k->n], sizeof(k->path[0]), "%.*s", len, path);
+	m.source = k->path[k->n];
+	k->fd[k->n] = mount_copy_take(&m);
+	return k->fd[k->n] < 0 ? k->fd[k->n] : (k->n++, 0);
+}
+
+static int keep_all(struct kept *k, const struct engine *en,
+		    const struct engine_run *run)
+{
+	const char *const paths[] = {en->path, en->loader, en->shim};
+	const char *p;
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < array_len(paths); i++)
+		r = keep(k, paths[i]);
+	for (p = en->libs; r == 0 && p; p = p[0] ? p + 1 : NULL) {
+		r = keep(k, p);
+		p += strcspn(p, ":");
+	}
+	for (size_t i = 0; r == 0 && run->args[i]; i++)
+		r = keep(k, run->args[i]);
+	return r;
+}
+
+static int own_tmp(const struct engine *en, const struct engine_run *run)
+{
+	struct mount_copy m = {.target_fd = AT_FDCWD};
+	struct kept k = {.n = 0};
+	struct stat st;
+	int r;
+
+	r = keep_all(&k, en, run);
+	if (r < 0)
+		return r;
+	r = mount_fs("tmpfs", "/tmp", MS_NOSUID | MS_NODEV,
+		     "mode=1777,size=64m");
+	for (size_t i = 0; r == 0 && i < k.n; i++) {
+		m.target = k.path[i];
+		if (fstat(k.fd[i], &st) < 0 ||
+		    (S_ISDIR(st.st_mode) ? mkdir(m.target, 0755)
+					 : mknod(m.target, S_IFREG, 0)) < 0)
+			return -errno;
+		r = mount_copy_put(&m, k.fd[i]);
+	}
+	return r;
+}
+
 static int set_mounts(const struct engine *en, const struct engine_run *run)
 {
 	struct statfs s;
-	bool run_dir, tmp;
+	bool run_dir;
 
 	run_dir = run->run_dir && !statfs(run->run_dir, &s) &&
 		  s.f_type == TMPFS_MAGIC && !statfs("/run", &s) &&
 		  s.f_type != TMPFS_MAGIC;
-	tmp = run->own_tmp && !in_tmp(en->path) && !in_tmp(en->loader) &&
-	      !in_tmp(en->shim);
-	if (!run_dir && !tmp)
+	if (!run_dir && !run->own_tmp)
 		return 0;
 	if (unshare(CLONE_NEWNS) < 0 ||
 	    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
 		return -errno;
 	if (run_dir && mount(run->run_dir, "/run", NULL, MS_BIND, NULL) < 0)
 		return -errno;
-	if (tmp && mount("dsec-engine", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV,
-			 "mode=1777,size=64m") < 0)
-		return -errno;
-	return 0;
+	return run->own_tmp ? own_tmp(en, run) : 0;
 }
 
 static void child(const struct engine *en, const struct engine_run *run,

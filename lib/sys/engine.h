@@ -128,10 +128,9 @@ struct engine_run {
 	 * what it learnt of the kernel there, which saves 0.2 s a call.  Needed
 	 * only where /run is no tmpfs; engine_spawn() looks. */
 	const char *run_dir;
-	/* It sees an empty /tmp of its own, so that nothing of it stays there
-	 * when it is killed.  No path in ${args} may lead there then: give
-	 * directories as /proc/self/fd/N.  Not done where the engine itself
-	 * lies there. */
+	/* It sees a /tmp of its own, so that nothing of it stays there when it
+	 * is killed.  Of the node's it has the directories that the engine's
+	 * files and words of ${args} that begin with "/tmp/" lie in. */
 	bool own_tmp;
 };
 

@@ -2,6 +2,7 @@
 /* Engines that hang, fail, print nonsense and fork; and the real one. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -182,6 +183,31 @@ static void test_inherits(void)
 	unsetenv("CRIU_CONFIG_FILE");
 }
 
+/* It finds itself and what it is told of in /tmp, and leaves nothing there. */
+static void test_own_tmp(void)
+{
+	const char *args[] = {"dump", dir, NULL};
+	const struct engine_run er = {
+		.args = args,
+		.out = -1,
+		.own_tmp = true,
+	};
+	char there[64], left[64];
+	struct engine en;
+	struct err e = {0};
+
+	snprintf(there, sizeof(there), "%s.there", dir);
+	snprintf(left, sizeof(left), "%s.left", dir);
+	mkdir(there, 0700);
+	ok(stub("[ ! -e $PWD.there ] && : >$PWD.left && [ -e $2/criu ]", &en,
+		&e) &&
+		   engine_run(&en, &er, 20000, -1, NULL, &e) == 0,
+	   "an engine below /tmp finds itself there, alone: %s", e.msg);
+	ok(access(left, F_OK) < 0, "and what it makes there goes with it");
+	unlink(left);
+	rmdir(there);
+}
+
 /* Who started it is killed. */
 static void test_orphan(void)
 {
@@ -231,6 +257,36 @@ static void test_try(struct tree *t)
 	r = engine_try(t, &en, 1000, &e);
 	ok(r == -ETIMEDOUT && !strcmp(e.code, "engine"), "does not pass: %s",
 	   e.msg);
+}
+
+/* Whoever tries is killed: what an engine has made half has no bond to it. */
+static void test_try_orphan(struct tree *t)
+{
+	auto_close int fd = -1;
+	struct pollfd p = {.events = POLLIN};
+	char path[128], byte;
+	struct engine en;
+	struct err e = {0};
+	pid_t pid;
+
+	snprintf(path, sizeof(path), "%s/held", dir);
+	ok(stub("[ $1 = restore ] || { kill -9 $3; exit 0; }\n"
+		"setsid sh -c 'exec 9>held; echo >&9; sleep 100' &\nsleep 100",
+		&en, &e) &&
+		   mkfifo(path, 0600) == 0,
+	   "a try with an engine that hangs");
+	p.fd = fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	pid = fork();
+	if (pid == 0)
+		_exit(engine_try(t, &en, 50000, &e) < 0);
+	ok(poll(&p, 1, 20000) == 1 && read(fd, &byte, 1) == 1,
+	   "makes something");
+	p.events = 0;
+	ok(poll(&p, 1, 0) == 0, "that goes on");
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	ok(poll(&p, 1, 20000) == 1 && p.revents == POLLHUP,
+	   "until its maker is killed");
 }
 
 static bool configure(const struct tree *t, const char *text)
@@ -318,7 +374,9 @@ int main(void)
 	test_inherits();
 	test_orphan();
 	if (geteuid() == 0) {
+		test_own_tmp();
 		test_try(&t);
+		test_try_orphan(&t);
 		test_get(&t);
 		test_real(&t);
 	} else {
