@@ -10,6 +10,7 @@
 
 #include "box/ckpt_priv.h"
 #include "box/profile_file.h"
+#include "sys/userns.h"
 
 #define FILES_MAX (64 << 20)
 
@@ -173,6 +174,16 @@ static int take_mounts(struct ckpt *c, const json_t *list, struct err *e)
 	return 0;
 }
 
+/* An id inside; root's where none is named. */
+static bool take_id(const json_t *v, const char *key, unsigned *ret)
+{
+	const json_t *id = json_object_get(v, key);
+	json_int_t n = json_integer_value(id);
+
+	*ret = (unsigned)n;
+	return !id || (json_is_integer(id) && n >= 0 && n < USERNS_IDS);
+}
+
 static int take_pipes(struct ckpt *c, const json_t *list, struct err *e)
 {
 	struct ckpt_pipe *p;
@@ -189,6 +200,8 @@ static int take_pipes(struct ckpt *c, const json_t *list, struct err *e)
 		p->size = (unsigned)json_int(v, "size", 0);
 		p->report = json_flag(v, "report");
 		if (!p->of || strncmp(p->of, "pipe:[", 6) != 0 ||
+		    !take_id(v, "uid", &p->uid) ||
+		    !take_id(v, "gid", &p->gid) ||
 		    (p->pending && (!plain_name(p->pending) ||
 				    strncmp(p->pending, "pipe-", 5) != 0)))
 			return ckpt_damaged(e, "a pipe of its manifest cannot "

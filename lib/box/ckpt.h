@@ -59,6 +59,7 @@ struct ckpt_pipe {
 	const char *of;	     /* "pipe:[123]" */
 	const char *pending; /* a file of the directory, or NULL: empty */
 	unsigned size;	     /* F_GETPIPE_SZ */
+	unsigned uid, gid;   /* whose it is, as ids inside */
 	bool report;	     /* the one pid 1 reports on */
 };
 

@@ -14,6 +14,7 @@
 
 #include "box/ckpt.h"
 #include "box/inside_priv.h"
+#include "sys/userns.h"
 
 #define PTMX	   makedev(5, 2)
 #define PTS_MAJOR  136
@@ -130,12 +131,22 @@ static int look_at_anonymous(struct survey *s, int num, const char *link,
 			     plain, num);
 }
 
+/* A host's id as one inside; root's where it is none of the sandbox's, as is
+ * pid 1's own pipe. */
+static int id_inside(const struct survey *s, unsigned id)
+{
+	uint64_t base = (uint64_t)json_int(s->ask->spec, "uid_base", 0);
+
+	return id >= base && id - base < USERNS_IDS ? (int)(id - base) : 0;
+}
+
 static int look_at_pipe(struct survey *s, int num, const char *link,
 			struct err *e)
 {
 	json_t *list = json_object_get(s->in->externals, "pipes");
 	const json_t *ours = json_object_get(s->ours, link);
 	auto_close int fd = -1, reader = -1;
+	struct stat st;
 	char path[40];
 	json_t *p;
 
@@ -148,11 +159,12 @@ static int look_at_pipe(struct survey *s, int num, const char *link,
 	/* Whichever end that one is. */
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-	if (reader < 0)
+	if (reader < 0 || fstat(reader, &st) < 0)
 		return err_sys(e, errno, "open a pipe of process %d",
 			       (int)s->at->pid);
-	p = json_pack("{s:s, s:i}", "of", link, "size",
-		      fcntl(reader, F_GETPIPE_SZ));
+	p = json_pack("{s:s, s:i, s:i, s:i}", "of", link, "size",
+		      fcntl(reader, F_GETPIPE_SZ), "uid",
+		      id_inside(s, st.st_uid), "gid", id_inside(s, st.st_gid));
 	if (p && json_is_string(ours))
 		json_object_set_new(p, "report", json_true());
 	if (!p || json_array_append_new(list, p) < 0)

@@ -126,9 +126,9 @@ static struct restore_pipe *find(struct restore_fds *f, const char *of)
 	return NULL;
 }
 
-/* Whoever runs inside as root can open it anew, by /dev/stdout and the like. */
+/* Of ${ck}, or of nobody inside. */
 static int make_pipe(const struct restore *rs, struct restore_fds *f,
-		     const char *of, struct err *e)
+		     const char *of, const struct ckpt_pipe *ck, struct err *e)
 {
 	uid_t base = (uid_t)json_int(rs->spec, "uid_base", 0);
 	struct restore_pipe *p = &f->pipes[f->npipes];
@@ -137,7 +137,8 @@ static int make_pipe(const struct restore *rs, struct restore_fds *f,
 		return err_sys(e, errno, "pipe");
 	p->of = of;
 	f->npipes++;
-	if (fchown(p->end[0], base, base) < 0)
+	/* So that its user can open it anew, by /dev/stdout and the like. */
+	if (ck && fchown(p->end[0], base + ck->uid, base + ck->gid) < 0)
 		return err_sys(e, errno, "owner of a pipe");
 	return 0;
 }
@@ -209,7 +210,7 @@ static int make_inner_pipes(const struct restore *rs, struct restore_fds *f,
 			p->inside = true;
 			continue;
 		}
-		r = make_pipe(rs, f, ck->of, e);
+		r = make_pipe(rs, f, ck->of, ck, e);
 		if (r < 0)
 			return r;
 		f->pipes[f->npipes - 1].inside = true;
@@ -238,7 +239,7 @@ int restore_fds_make(const struct restore *rs, struct restore_fds *f,
 	json_object_foreach((json_t *)(uintptr_t)table(rs->state), key, v) {
 		of = json_str(v, "of");
 		if (r == 0 && !strncmp(of, "pipe:", 5) && !find(f, of))
-			r = make_pipe(rs, f, of, e);
+			r = make_pipe(rs, f, of, NULL, e);
 	}
 	if (r == 0 && rs->ck->nttys > RESTORE_TTYS_MAX)
 		r = err_set(e, -E2BIG, "checkpoint_damaged",

@@ -34,22 +34,54 @@ said src >"$T/before"
 [ "$(wc -l <"$T/before")" = 18 ]
 ok $? "eighteen" || diag "$(cat "$T/before")"
 
+# Commands of a user who open their streams anew, one on pipes, one on a terminal.
+for tty in '' --tty; do
+	# shellcheck disable=SC2086
+	run timeout 60 dsec-exec src --user 1000:1001 --detach $tty -- sh -c '
+		mkdir "/srv/s$0" && cd "/srv/s$0" || exit
+		echo "$$" >ready
+		for i in 1 2 3; do
+			until [ -e "ask$i" ]; do busybox usleep 20000; done
+			echo out >/dev/stdout && echo err >/dev/stderr &&
+				echo fd >/proc/self/fd/1
+			echo "$? $(stat -L -c "%u %g" /proc/self/fd/2)" >now
+			mv now "said$i"
+		done' "$tty"
+	wait_for 20 timeout 20 dsec-exec src -- test -e "/srv/s$tty/ready"
+	ok $? "user 1000 has a command ${tty:-on pipes}" || diag "$out"
+done
+
+anew() { # NAME N: status and owner of a stream of both, the Nth time
+	timeout -s KILL 60 dsec-exec "$1" -- sh -c '
+		for s in s s--tty; do
+			touch "/srv/$s/ask$0"
+			until [ -e "/srv/$s/said$0" ]; do
+				busybox usleep 20000
+			done
+			cat "/srv/$s/said$0"
+		done' "$2" </dev/null 2>&1
+}
+streams=$(printf '0 1000 1001\n0 1000 5')
+is "$(anew src 1)" "$streams" "its streams are its own"
+
 # What the engine makes as root inside and gives to nobody: the inodes of pipes
 # and sockets, the peer a socket pair remembers, and the creator (not the owner)
-# of what is System V's.  /dev/pts is the host's until it is made again.
-sed -e 's/^\(socket\|pipe\|peer\|\/dev\/pts\) .*/\1 0 0/' \
+# of what is System V's.  /dev/pts, with a terminal of outside, stays the host's.
+sed -e 's/^\(socket\|pipe\|peer\) .*/\1 0 0/' \
 	-e 's/^\(shm\|sem\|msg\) 1000 1000/\1 1000 0/' \
 	"$T/before" >"$T/want"
 
 run timeout -s KILL 60 dsec-pause --level disk src
 is "$status" 0 "paused to disk" || diag "$out"
 is "$(said src)" "$(cat "$T/want")" "resumed: whose they are"
+is "$(anew src 2)" "$streams" "streams too"
 
 run timeout -s KILL 60 dsec-fork src --count 2
 is "$status" 0 "forked" || diag "$out"
 : >"$T/bases"
 for child in $(field "$out" .sandbox); do
 	is "$(said "$child")" "$(cat "$T/want")" "forked: whose they are"
+	is "$(anew "$child" 3)" "$streams" "streams too"
 	run timeout 20 dsec-exec "$child" -- cat /proc/self/uid_map \
 		/proc/self/gid_map
 	echo "$out" | awk '{ print $2 }' >>"$T/bases"

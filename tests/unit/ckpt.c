@@ -29,7 +29,7 @@ static json_t *manifest(void)
 {
 	json_t *m = json_pack(
 		"{s:s, s:{s:s}, s:i, s:s, s:s, s:i, s:s, s:{s:s}, s:[i], s:{"
-		"s:[{s:s, s:s}, {s:s, s:s, s:s}], s:[{s:s, s:i, s:b, s:s}],"
+		"s:[{s:s, s:s}, {s:s, s:s, s:s}], s:[{s:s, s:i, s:b, s:s, s:i, s:i}],"
 		"s:[{s:s, s:i}]}}",
 		"sandbox", "abcdefghijklmnopqrst", "spec", "image", "root/x:1",
 		"made_ms", 1, "engine", "criu", "engine_version", "4.2.1",
@@ -37,7 +37,8 @@ static json_t *manifest(void)
 		9, "externals", "mounts", "key", "dev", "inside", "/dev", "key",
 		"m1", "inside", "/data", "source", "/srv/data", "pipes", "of",
 		"pipe:[12]", "size", 65536, "report", 1, "pending", "pipe-12",
-		"ttys", "of", "tty[8803:1d]", "index", 3);
+		"uid", 1000, "gid", 65535, "ttys", "of", "tty[8803:1d]",
+		"index", 3);
 
 	if (!m || ckpt_facts(m, NULL) < 0)
 		abort();
@@ -80,7 +81,8 @@ static void check_read(void)
 		   !strcmp(c.mounts[1].source, "/srv/data"),
 	   "with mounts");
 	ok(c.npipes == 1 && c.pipes[0].report &&
-		   !strcmp(c.pipes[0].pending, "pipe-12"),
+		   !strcmp(c.pipes[0].pending, "pipe-12") &&
+		   c.pipes[0].uid == 1000 && c.pipes[0].gid == 65535,
 	   "with pipes");
 	ok(c.nttys == 1 && c.ttys[0].index == 3, "with terminals");
 	is_int(ckpt_verify(dir, &c, &e), 0, "its files are as listed");
@@ -159,6 +161,12 @@ static void check_nonsense(void)
 					"pipe:[1]", "pending", "../../x"));
 	nonsense("externals",
 		 json_pack("{s:[{s:s}]}", "pipes", "of", "socket:[1]"));
+	nonsense("externals", json_pack("{s:[{s:s, s:i}]}", "pipes", "of",
+					"pipe:[1]", "uid", 65536));
+	nonsense("externals", json_pack("{s:[{s:s, s:i}]}", "pipes", "of",
+					"pipe:[1]", "gid", -1));
+	nonsense("externals", json_pack("{s:[{s:s, s:s}]}", "pipes", "of",
+					"pipe:[1]", "uid", "0"));
 	nonsense("externals", json_pack("{s:[{s:s, s:i}]}", "ttys", "of",
 					"tty[1:2]", "index", 99999));
 }
