@@ -94,18 +94,27 @@ static int check_netns(const struct survey *s, int fd, int num, struct err *e)
 			     num);
 }
 
-/* Connections that a listener has not accepted yet are left out. */
-static int check_backlog(const struct survey *s, int fd, int num, struct err *e)
+/*
+ * Connections that a listener has not accepted yet are left out.  One that is
+ * asked for and not answered yet cannot be made again, as often as not.
+ */
+static int check_tcp(const struct survey *s, int fd, int num, struct err *e)
 {
 	struct tcp_info info;
 	socklen_t len = sizeof(info);
 
-	if (opt(fd, SO_PROTOCOL) != IPPROTO_TCP || opt(fd, SO_ACCEPTCONN) != 1)
+	if (opt(fd, SO_PROTOCOL) != IPPROTO_TCP)
 		return 0;
 	memset(&info, 0, sizeof(info));
+	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
+		return 0;
+	if (info.tcpi_state == TCP_SYN_SENT)
+		return inside_refuse(s, e,
+				     "has a TCP connection that is not made "
+				     "yet (descriptor %d)",
+				     num);
 	/* Of a listener these are the ones that wait. */
-	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0 ||
-	    info.tcpi_unacked == 0)
+	if (opt(fd, SO_ACCEPTCONN) != 1 || info.tcpi_unacked == 0)
 		return 0;
 	return inside_warn(s, e,
 			   "%u TCP connections (descriptor %d) that were not "
@@ -126,7 +135,7 @@ int inside_socket(struct survey *s, int num, const char *link, struct err *e)
 	if (r == 0)
 		r = check_netns(s, fd, num, e);
 	if (r == 0)
-		r = check_backlog(s, fd, num, e);
+		r = check_tcp(s, fd, num, e);
 	if (r == 0 && opt(fd, SO_DOMAIN) == AF_UNIX &&
 	    json_object_set_new(s->unix_sks, link,
 				json_integer((json_int_t)(s->at -

@@ -152,6 +152,10 @@ refused "'oddity'.* whose name was removed while another" \
 	"an open file with another name"
 end
 
+begin ready /bin/oddity connecting
+refused "'oddity'.* has a TCP connection that is not made yet" \
+	"a connection without an answer"
+end
 begin ready /bin/oddity headless
 refused "'oddity'.* has threads that run on after its first" \
 	"a process without its first thread"

@@ -11,6 +11,7 @@
  *   oddity unnamed FILE  inotify on FILE, which is removed but open
  *   oddity linked FILE   FILE open, that name removed, another one there
  *   oddity backlog       a connection to itself that was not accepted
+ *   oddity connecting    one that is not answered, since others wait
  *   oddity headless      a thread that runs on, the first one has ended
  *   oddity spawning      a child of vfork() that begins no program
  *   oddity deep DIR      a file open, far below DIR
@@ -279,6 +280,27 @@ static int backlog(void)
 	return connect(c, (struct sockaddr *)&a, sizeof(a));
 }
 
+static int connecting(void)
+{
+	struct sockaddr_in a = {
+		.sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+	};
+	socklen_t len = sizeof(a);
+	int s = socket(AF_INET, SOCK_STREAM, 0), c = -1;
+
+	if (bind(s, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(s, 1) < 0 ||
+	    getsockname(s, (struct sockaddr *)&a, &len) < 0)
+		return -1;
+	for (int i = 0; i < 3; i++) {
+		c = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+		if (connect(c, (struct sockaddr *)&a, sizeof(a)) < 0 &&
+		    errno != EINPROGRESS)
+			return -1;
+	}
+	return c;
+}
+
 static void *run_on(void *arg)
 {
 	/* By now the first one is gone, or about to be. */
@@ -346,6 +368,8 @@ int main(int argc, char **argv)
 		return stay(linked(arg));
 	if (!strcmp(what, "backlog"))
 		return stay(backlog());
+	if (!strcmp(what, "connecting"))
+		return stay(connecting());
 	if (!strcmp(what, "headless"))
 		return stay(headless());
 	if (!strcmp(what, "spawning"))
