@@ -5,6 +5,9 @@
 #include "base/err.h"
 #include "wire/json.h"
 
+/* What a supervisor writes down is no longer. */
+#define STATE_MAX (64 * 1024 * 1024)
+
 /*
  * The verbs, a file each.  argv[0] is the verb itself and options follow; every
  * verb has its own table and answers -h.  The exit status is returned; what a

@@ -171,6 +171,8 @@ static int read_fds(const struct dump *d, json_t **ret, struct err *e)
 
 	if (fstat(d->state, &st) < 0)
 		return err_sys(e, errno, "state (descriptor %d)", d->state);
+	if (st.st_size > STATE_MAX)
+		return err_set(e, -EFBIG, "too_large", "the state");
 	text = malloc((size_t)st.st_size + 1);
 	if (!text)
 		return err_sys(e, ENOMEM, "state");

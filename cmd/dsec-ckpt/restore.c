@@ -21,7 +21,6 @@
 
 #define USAGE                                                                  \
 	"usage: dsec-ckpt restore --from DIR --state FD [OPTION...] SANDBOX"
-#define STATE_MAX (64 * 1024 * 1024)
 
 extern char **environ;
 

@@ -152,6 +152,9 @@ static int look_at_pipe(struct survey *s, int num, const char *link,
 
 	if (!ours || inside_seen(s, link))
 		return 0;
+	/* There is room for each of them once. */
+	if (s->in->npipes >= json_object_size(s->ours))
+		return err_sys(e, ENOMEM, "survey");
 	fd = inside_getfd(s, num);
 	if (fd < 0)
 		return err_sys(e, -fd, "look at a pipe of process %d",

@@ -68,12 +68,4 @@ struct reclaim_pss {
 must_check int reclaim_pss(const struct cgroup_root *root, const char *id,
 			   struct reclaim_pss *ret_pss, struct err *e);
 
-/*
- * reclaim_ksm(e):
- * From now on memory of this process, and of what it starts, may be merged with
- * equal pages of all who opted in, which can be noticed by timing: for a node
- * of one tenant.  "unsupported" where the kernel cannot.
- */
-must_check int reclaim_ksm(struct err *e);
-
 #endif

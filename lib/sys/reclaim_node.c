@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -117,15 +116,4 @@ int reclaim_pss(const struct cgroup_root *root, const char *id,
 	}
 	*ret_pss = sum;
 	return 0;
-}
-
-int reclaim_ksm(struct err *e)
-{
-	if (prctl(PR_SET_MEMORY_MERGE, 1, 0, 0, 0) == 0)
-		return 0;
-	if (errno == EINVAL)
-		return err_set(e, -EOPNOTSUPP, "unsupported",
-			       "this kernel does not merge equal pages of a "
-			       "process (KSM)");
-	return err_sys(e, errno, "allow merging of equal pages");
 }
