@@ -49,6 +49,7 @@ struct job {
 	struct creator c;
 	struct engine engine;
 	struct ckpt ck;
+	struct restore rs;
 };
 
 static int take(struct args *a, int row, const char *arg, struct err *e)
@@ -154,7 +155,10 @@ static int read_spec(struct job *j, struct err *e)
 
 static int restore(struct job *j, json_t **ret_rec, struct err *e)
 {
-	struct restore rs = {
+	struct restore *rs = &j->rs;
+	int r;
+
+	*rs = (struct restore){
 		.tree = &j->tree,
 		.id = j->a.id,
 		.dir = j->a.from,
@@ -166,8 +170,6 @@ static int restore(struct job *j, json_t **ret_rec, struct err *e)
 		.state = j->state,
 		.live = j->a.resume,
 	};
-	int r;
-
 	r = tree_init(&j->tree, e);
 	if (r == 0)
 		r = read_checkpoint(j, e);
@@ -179,10 +181,10 @@ static int restore(struct job *j, json_t **ret_rec, struct err *e)
 		r = creator_ready(&j->c, j->spec, e);
 	if (r < 0)
 		return r;
-	rs.spec = j->spec;
-	rs.fork = strcmp(j->ck.sandbox, j->a.id) != 0;
-	rs.cgroups = j->c.cgroups;
-	return restore_run(&rs, ret_rec, e);
+	rs->spec = j->spec;
+	rs->fork = strcmp(j->ck.sandbox, j->a.id) != 0;
+	rs->cgroups = j->c.cgroups;
+	return restore_run(rs, ret_rec, e);
 }
 
 /* Descriptors of the supervisor go with the exec. */
@@ -260,7 +262,12 @@ static int succeed(struct job *j, json_t *rec, struct err *e)
 		r = err_sys(e, ENOMEM, "record");
 	if (r == 0)
 		r = tell(j, rec, e);
-	return r < 0 ? r : become_box(j, e);
+	if (r == 0)
+		r = become_box(j, e);
+	/* Nobody would look after it; nor may it live and be on the disk. */
+	restore_undo(&j->rs);
+	json_object_del(j->state, "restored");
+	return r;
 }
 
 /* It is still on the disk, and waits for the next who asks. */

@@ -17,6 +17,7 @@
 #include "base/sig.h"
 #include "box/create_priv.h"
 #include "box/ctl.h"
+#include "box/restore.h"
 #include "box/teardown.h"
 #include "sys/clone.h"
 #include "wire/jsonl.h"
@@ -184,7 +185,8 @@ static int prepare(struct copying *k)
 
 /* --- the processes ------------------------------------------------------- */
 
-#define RESTORE_MS    (10 * 60 * 1000)
+/* It gives up by itself first, and says why. */
+#define AWAIT_MS      (RESTORE_MS + 60 * 1000)
 #define RESTORE_STACK (64 * 1024)
 #define STATUS_MAX    (64 * 1024)
 static _Alignas(16) char restore_stack[RESTORE_STACK];
@@ -289,7 +291,7 @@ static int start_restore(struct copying *k, int *ret_status, pid_t *ret_pid)
 /* Until it has said all, we are told to stop, or it takes too long. */
 static int await(const struct copying *k, int status)
 {
-	uint64_t until = clock_ms() + RESTORE_MS, now;
+	uint64_t until = clock_ms() + AWAIT_MS, now;
 	struct pollfd fds[] = {{status, POLLIN, 0}, {k->from->stop, POLLIN, 0}};
 
 	for (;;) {
@@ -297,7 +299,7 @@ static int await(const struct copying *k, int status)
 		if (now >= until)
 			return err_set(k->e, -ETIMEDOUT, "timeout",
 				       "a restore took longer than %d s",
-				       RESTORE_MS / 1000);
+				       AWAIT_MS / 1000);
 		if (poll(fds, array_len(fds), (int)(until - now)) < 0 &&
 		    errno != EINTR)
 			return err_sys(k->e, errno, "wait for a restore");

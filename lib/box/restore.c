@@ -300,21 +300,38 @@ static int finish(struct run *u, json_t **ret_rec, struct err *e)
 	return 0;
 }
 
+static void kill_all(const struct restore *rs)
+{
+	(void)cgroup_kill(rs->cgroups, rs->id, NULL, KILL_MS, NULL, NULL);
+}
+
+/* Once all are killed. */
+static void clear_away(const struct restore *rs)
+{
+	/* Pid 1 may have become ours before we heard of it. */
+	while (waitpid(-1, NULL, WNOHANG | __WALL) > 0)
+		;
+	/* Nothing is ever cloned into a group that was killed. */
+	(void)cgroup_remove(rs->cgroups, rs->id, NULL);
+	restore_release(rs);
+}
+
 /* Nobody of it is left: the engine's helpers and what it made half. */
 static void undo(struct run *u)
 {
 	if (u->engine > 0)
 		kill(u->engine, SIGKILL);
-	(void)cgroup_kill(u->rs->cgroups, u->rs->id, NULL, KILL_MS, NULL, NULL);
+	kill_all(u->rs);
 	if (u->engine > 0)
 		while (waitpid(u->engine, NULL, 0) < 0 && errno == EINTR)
 			;
-	/* Pid 1 may have become ours before we heard of it. */
-	while (waitpid(-1, NULL, WNOHANG | __WALL) > 0)
-		;
-	/* Nothing is ever cloned into a group that was killed. */
-	(void)cgroup_remove(u->rs->cgroups, u->rs->id, NULL);
-	restore_release(u->rs);
+	clear_away(u->rs);
+}
+
+void restore_undo(const struct restore *rs)
+{
+	kill_all(rs);
+	clear_away(rs);
 }
 
 static void done(struct run *u)

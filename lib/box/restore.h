@@ -81,6 +81,12 @@ int restore_reserve(const json_t *state, bool live, int *const *keep,
 int restore_run(const struct restore *rs, json_t **ret_rec, struct err *e);
 
 /*
+ * restore_undo(rs): after a restore_run() that succeeded, for a caller that
+ * cannot go on: leave everything as one that failed does.
+ */
+void restore_undo(const struct restore *rs);
+
+/*
  * restore_hook(action): what the engine runs at points of its work; the caller
  * of restore_run() does it.  0, or -errno: the engine shall give up.
  */

@@ -101,14 +101,33 @@ int restore_reserve(const json_t *state, bool live, int *const *keep,
 	return r;
 }
 
+/* As restore_reserve() left them: the pidfd of a pid 1 that ended would pass
+ * for a sandbox that came back, whose checkpoint may go. */
+static void hold_again(const json_t *state)
+{
+	auto_close int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	const char *key;
+	json_t *v;
+	int n;
+
+	(void)hold(null, RESTORE_FD_INIT, true, NULL);
+	json_object_foreach((json_t *)(uintptr_t)table(state), key, v) {
+		n = number(key);
+		if (n > RESTORE_FD_INIT)
+			(void)hold(null, n, true, NULL);
+	}
+}
+
 void restore_release(const struct restore *rs)
 {
 	const char *key;
 	json_t *v;
 	int n;
 
-	if (rs->live) /* they are as good as they were */
+	if (rs->live) {
+		hold_again(rs->state);
 		return;
+	}
 	close(RESTORE_FD_REPORT);
 	close(RESTORE_FD_INIT);
 	json_object_foreach((json_t *)(uintptr_t)table(rs->state), key, v) {

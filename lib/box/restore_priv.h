@@ -33,7 +33,8 @@ struct restore_fds {
  * restore_fds_make(rs, f, e): pipes with what stood in them.
  * restore_fds_place(rs, f, pids, npids, e): all on their numbers, pidfds too.
  * restore_fds_done(f): close what was not placed.
- * restore_release(rs): close what restore_reserve() holds.
+ * restore_release(rs): close what restore_reserve() holds; of a supervisor that
+ * goes on, put that back where it was.
  */
 struct restore_pid {
 	pid_t pid, inner;
