@@ -3,7 +3,7 @@
 # A sandbox of many processes that hold all that a checkpoint has to carry over:
 # paused at each level and resumed, forked, forks forked, over and over.  The
 # processes check themselves all the time: see matrix.c.
-#   MATRIX_ROUNDS=N   rounds of the last part (4; tests/big/matrix.t makes 20)
+#   MATRIX_ROUNDS=N   rounds of the last part (1; tests/big/matrix.t makes 20)
 # shellcheck source=tests/tap.sh
 . "$(dirname "$0")/../tap.sh"
 need_root
@@ -34,6 +34,11 @@ tty_bytes() { # SANDBOX
 		"$1" | timeout 60 dsec-exec | jq .bytes
 }
 
+# shellcheck disable=SC2317 # by wait_for
+more_on_tty() { # SANDBOX THAN
+	[ "$(tty_bytes "$1")" -gt "$2" ]
+}
+
 # --- pause at each level, looked at, resumed by a command
 level() { # LEVEL
 	level_tty=$(tty_bytes m)
@@ -48,7 +53,7 @@ level() { # LEVEL
 	is "$(dsec-ps m | jq -r '.state+" "+.level')" "paused $1" \
 		"$1: looking does not wake it"
 	is "$(matrix_check m)" "$all" "$1: a command resumes it, all are well"
-	[ "$(tty_bytes m)" -gt "$level_tty" ]
+	wait_for 20 more_on_tty m "$level_tty"
 	ok $? "$1: what it says on its terminal is recorded"
 	is "$(dsec-ps m | jq -r '.state+" "+(.level // "-")')" "running -" \
 		"$1: it runs"
@@ -122,7 +127,7 @@ for f in $forks; do
 	n=$((n + 1))
 	is "$(matrix_check "$f")" "$all" "copy $n: all are well"
 	is "$(names "$f")" "$want" "copy $n: the same pids inside"
-	[ "$(tty_bytes "$f")" -gt 0 ]
+	wait_for 20 more_on_tty "$f" 0
 	ok $? "copy $n: its terminal is recorded"
 done
 first=${forks%%
@@ -162,7 +167,7 @@ same_census() {
 run timeout 60 dsec-exec m -- true
 held=$(census)
 bad=0 i=0
-while [ $i -lt "${MATRIX_ROUNDS:-4}" ]; do
+while [ $i -lt "${MATRIX_ROUNDS:-1}" ]; do
 	i=$((i + 1))
 	timeout 120 dsec-pause --disk m >"$T/round" 2>&1 || {
 		bad=$((bad + 1))
@@ -184,7 +189,7 @@ while [ $i -lt "${MATRIX_ROUNDS:-4}" ]; do
 done
 is "$bad" 0 "$i rounds of pause, resume, fork and stop"
 is "$(matrix_check m)" "$all" "after which all are well"
-wait_for 10 same_census
+wait_for 30 same_census
 is "$(census)" "$held" "$i rounds leave nothing behind"
 run timeout 60 dsec-pause --stop --grace 0 m
 is "$status" 0 "it ends"
