@@ -5,6 +5,7 @@
 # make quickstart      deps, build, and a real job in sandboxes
 # make check           unit, command-line and system tests (as root)
 # make check-big       slow suites; check-vm: the suite in a full guest
+# make check-rounds    checkpoint tests of make check over and over
 # make lint fmt        static checks; rewrite the formatting
 # make bench fuzz man  ratios beside peers; fuzz targets; read the pages
 # make install         DESTDIR=, PREFIX=/usr/local
@@ -74,7 +75,7 @@ INTERNAL := $(foreach p,$(PROGS),$(if $($(p)_INTERNAL),$(p)))
 PUBLIC := $(filter-out $(INTERNAL),$(PROGS))
 TARGETS := $(PUBLIC:%=$(BIN)/%) $(INTERNAL:%=$(LIBEXEC)/%) $(INSTALL_LIBEXEC)
 
-.PHONY: all deps quickstart check check-quick check-unit check-big check-vm lint fmt \
+.PHONY: all deps quickstart check check-quick check-unit check-big check-rounds check-vm lint fmt \
 	fmt-check bench fuzz man install new clean tests
 .DEFAULT_GOAL := all
 .SECONDARY:
@@ -144,6 +145,10 @@ check-unit: $(UNIT)
 check-big: tests
 	BUILD=$(B) BIN=$(abspath $(BIN)) tests/run \
 		$(sort $(wildcard tests/big/*.t))
+
+check-rounds: tests
+	BUILD=$(B) BIN=$(abspath $(BIN)) tests/run \
+		$(sort $(wildcard tests/rounds/*.t))
 
 check-vm: tests
 	tests/vm/check-vm

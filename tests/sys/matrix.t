@@ -3,7 +3,7 @@
 # A sandbox of many processes that hold all that a checkpoint has to carry over:
 # paused at each level and resumed, forked, forks forked, over and over.  The
 # processes check themselves all the time: see matrix.c.
-#   MATRIX_ROUNDS=N   rounds of the last part (1; tests/big/matrix.t makes 20)
+#   MATRIX_ROUNDS=N   rounds of the last part (1; tests/rounds/matrix.t makes 20)
 # shellcheck source=tests/tap.sh
 . "$(dirname "$0")/../tap.sh"
 need_root

@@ -4,7 +4,7 @@
 # what is killed half way loses nothing (field report 48, field report 49,
 # field report 62).
 #   MANY=N    sandboxes of the task (200)
-#   ON_DISK=N how many of them go to the disk (8; tests/big/pause-many.t: all)
+#   ON_DISK=N how many of them go to the disk (8; tests/rounds/pause-many.t: all)
 # shellcheck source=tests/tap.sh
 . "$(dirname "$0")/../tap.sh"
 need_root
