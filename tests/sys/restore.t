@@ -28,7 +28,7 @@ stop() {
 run timeout 30 dsec-run --image root/matrix:1 --name source --hostname first \
 	--pids 40 --memory 64M -e GREETING=hello \
 	--mount '[{"source":"'"$T/shared"'","target":"/shared"}]' --detach -- \
-	sh -c 'i=0; while :; do i=$((i+1)); echo $i; echo $i >/tmp/n; sleep 0.1; done'
+	sh -c 'i=0; while :; do i=$((i+1)); echo $i; echo $i >/tmp/m; mv /tmp/m /tmp/n; sleep 0.1; done'
 is "$status" 0 "the source runs"
 s=$(field "$out" .sandbox)
 inside "$s" 'mkdir -p /etc/dsec/fork.d /var/lib/dbus && cd /etc/dsec/fork.d &&
