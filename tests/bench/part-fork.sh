@@ -30,7 +30,7 @@ fork_stop() {
 
 # 18 processes that wait, their parent, which has the memory, and pid 1.
 fork_setup() {
-	mkdir -p "$F/lib" "$F/img" "$F/work" "$F/t"
+	mkdir -p "$F/lib" "$F/img" "$F/restored" "$F/t"
 	T=$F/t BUILD=$build PATH=$bin:$PATH
 	# shellcheck source=tests/sys/matrix.sh
 	. "$top/tests/sys/matrix.sh"
@@ -99,17 +99,17 @@ bare_setup() {
 }
 
 bare_one() {
-	mkdir "$F/work/$1"
-	engine restore -D "$F/img" -W "$F/work/$1" -o restore.log -v2 \
-		--root "$F/root" --restore-detached --pidfile "$F/work/$1/pid" \
+	mkdir "$F/restored/$1"
+	engine restore -D "$F/img" -W "$F/restored/$1" -o restore.log -v2 \
+		--root "$F/root" --restore-detached --pidfile "$F/restored/$1/pid" \
 		--empty-ns net --manage-cgroups=ignore >/dev/null 2>&1 ||
 		say "  a bare restore failed"
 }
 
 # As many at once as there are CPUs.
 bare_restores() {
-	rm -rf "$F/work"
-	mkdir "$F/work"
+	rm -rf "$F/restored"
+	mkdir "$F/restored"
 	bare_t0=$(uptime_ms)
 	bare_k=0
 	while [ $bare_k -lt "$(nproc)" ]; do
@@ -127,7 +127,7 @@ bare_restores() {
 	wait $bare_pids
 	bare_pids=
 	bare_t1=$(uptime_ms)
-	for p in "$F"/work/*/pid; do
+	for p in "$F"/restored/*/pid; do
 		kill -KILL "$(cat "$p")"
 	done
 	echo $((bare_t1 - bare_t0)) >>"$F/bare.ms"

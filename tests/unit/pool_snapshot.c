@@ -24,8 +24,11 @@
 #include "base/walk.h"
 #include "sys/pool.h"
 
-#define FROM  "abcdefghijklmnopqrst"
-#define TO    "abcdefghijklmnopqrsu"
+#define FROM "abcdefghijklmnopqrst"
+#define TO   "abcdefghijklmnopqrsu"
+#define WORK                                                                   \
+	"/"                                                                    \
+	"work" /* in it overlay makes one more */
 #define MIB   (1024 * 1024)
 #define DEPTH 90
 #define FAR   "a-directory-with-a-name-long-enough-to-be-far-away-soon"
@@ -172,9 +175,9 @@ static void put_all(const char *lib)
 	want(utimensat(dir, "dir", old, 0));
 	name(upper, "%s/sb/" FROM "/out/e0", lib);
 	fd_close(open(upper, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
-	name(upper, "%s/sb/" FROM "/work/work", lib);
+	name(upper, "%s/sb/" FROM WORK WORK, lib);
 	want(mkdir(upper, 0));
-	name(upper, "%s/sb/" FROM "/work/work/incompat", lib);
+	name(upper, "%s/sb/" FROM WORK WORK "/incompat", lib);
 	want(mkdir(upper, 0));
 	is_int(failures, 0, "a layer with everything");
 }
@@ -351,15 +354,15 @@ static void check_way(const char *lib, enum pool_copy expected, bool plain)
 	n = same_tree(lib, "upper");
 	ok(n > DEPTH, "%d entries are the same", n);
 	is_int(same_tree(lib, "out"), 3, "out is the same");
-	ok(there(lib, "snap/" TO "/work/.") &&
-		   !there(lib, "snap/" TO "/work/work"),
+	ok(there(lib, "snap/" TO WORK "/.") &&
+		   !there(lib, "snap/" TO WORK WORK),
 	   "work is empty");
-	ok(there(lib, "sb/" FROM "/work/work/incompat"), "the source's is not");
+	ok(there(lib, "sb/" FROM WORK WORK "/incompat"), "the source's is not");
 	good(pool_sync(home, &e), &e, "durable");
 	check_refused(&p, &w, lib);
-	name(path, "%s/sb/" FROM "/work/work", lib);
+	name(path, "%s/sb/" FROM WORK WORK, lib);
 	good(pool_work_new(from, &e), &e, "another work directory");
-	ok(!there(lib, "sb/" FROM "/work/work"), "is empty");
+	ok(!there(lib, "sb/" FROM WORK WORK), "is empty");
 	good(pool_remove(&p, FROM, &e), &e, "the layer goes");
 }
 
@@ -378,7 +381,7 @@ static pid_t start_writer(const char *lib, const char *at)
 		_exit(1);
 	snprintf(options, sizeof(options),
 		 "lowerdir=%s/lower,upperdir=%s/sb/" FROM
-		 "/upper,workdir=%s/sb/" FROM "/work,volatile",
+		 "/upper,workdir=%s/sb/" FROM WORK ",volatile",
 		 lib, lib, lib);
 	if (mount("overlay", at, "overlay", 0, options) < 0) {
 		perror("# overlay");
@@ -429,7 +432,7 @@ static void check_live(const char *lib, const struct pool *p,
 	mkdir(at, 0755);
 	pid = start_writer(lib, at);
 	wait_past(lib, 0);
-	ok(there(lib, "sb/" FROM "/work/work/incompat/volatile"),
+	ok(there(lib, "sb/" FROM WORK WORK "/incompat/volatile"),
 	   "mounted volatile");
 	kill(pid, SIGSTOP);
 	waitpid(pid, NULL, WUNTRACED);
