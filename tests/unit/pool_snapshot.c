@@ -24,11 +24,9 @@
 #include "base/walk.h"
 #include "sys/pool.h"
 
-#define FROM "abcdefghijklmnopqrst"
-#define TO   "abcdefghijklmnopqrsu"
-#define WORK                                                                   \
-	"/"                                                                    \
-	"work" /* in it overlay makes one more */
+#define FROM  "abcdefghijklmnopqrst"
+#define TO    "abcdefghijklmnopqrsu"
+#define WORK  "/work"
 #define MIB   (1024 * 1024)
 #define DEPTH 90
 #define FAR   "a-directory-with-a-name-long-enough-to-be-far-away-soon"
