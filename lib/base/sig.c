@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/sig.h"
@@ -48,6 +49,15 @@ static unsigned long long ignored(void)
 	return at ? strtoull(at + strlen("\nSigIgn:"), NULL, 16) : ~0ULL;
 }
 
+/* Not signal(): libc refuses the two that it keeps for its threads, which
+ * whoever started us may have left ignored, as posix_spawn() does. */
+static void set_default(int signal)
+{
+	const unsigned long zero[4] = {0}; /* the kernel's struct sigaction */
+
+	syscall(SYS_rt_sigaction, signal, zero, NULL, sizeof(zero[0]));
+}
+
 void sig_reset(void)
 {
 	/* exec resets handlers by itself; what stays is what is ignored: by us,
@@ -57,7 +67,7 @@ void sig_reset(void)
 
 	for (int s = 1; s < NSIG; s++)
 		if (mask >> (s - 1) & 1)
-			signal(s, SIG_DFL);
+			set_default(s);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }

@@ -17,6 +17,7 @@
 
 #include "base/cleanup.h"
 #include "base/proc.h"
+#include "base/sig.h"
 #include "sys/engine.h"
 #include "sys/mount.h"
 
@@ -54,16 +55,6 @@ static size_t before(const struct engine *en, const char **argv)
 /* Raw words on stderr would mix with records of ours: the exit status says
  * which step failed. */
 enum child_exit { CHILD_FDS = 120, CHILD_MOUNT, CHILD_EXEC };
-
-static void default_signals(void)
-{
-	sigset_t none;
-
-	for (int i = 1; i < NSIG; i++)
-		signal(i, SIG_DFL);
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-}
 
 static int set_fds(const struct engine_run *run)
 {
@@ -183,7 +174,7 @@ static void child(const struct engine *en, const struct engine_run *run,
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		_exit(CHILD_EXEC); /* it died before we asked to follow */
-	default_signals();
+	sig_reset();
 	umask(022); /* see the header: images */
 	if (set_mounts(en, run) < 0)
 		_exit(CHILD_MOUNT);
