@@ -6,6 +6,7 @@
 # make check           unit, command-line and system tests (as root)
 # make check-big       slow suites; check-vm: the suite in a full guest
 # make check-ckpt      pause to disk, restore, fork; check-rounds: over and over
+# make check-net       network policy
 # make lint fmt        static checks; rewrite the formatting
 # make bench fuzz man  ratios beside peers; fuzz targets; read the pages
 # make install         DESTDIR=, PREFIX=/usr/local
@@ -65,7 +66,7 @@ CFLAGS := -std=gnu17 -g $(VARIANT_CFLAGS) $(WARN) $(HARDEN) -fPIE \
 LDFLAGS := $(VARIANT_LDFLAGS) -Wl,-z,relro,-z,now,-z,noexecstack \
 	-Wl,--gc-sections -Wl,--as-needed
 LIBS := -ljansson -lm
-TEST_LIBS := -larchive -lz -lcrypto
+TEST_LIBS := -larchive -lz -lcrypto -lnftnl -lmnl
 
 LIB_SRC := $(sort $(wildcard lib/*/*.c))
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/obj/%.o)
@@ -75,7 +76,7 @@ INTERNAL := $(foreach p,$(PROGS),$(if $($(p)_INTERNAL),$(p)))
 PUBLIC := $(filter-out $(INTERNAL),$(PROGS))
 TARGETS := $(PUBLIC:%=$(BIN)/%) $(INTERNAL:%=$(LIBEXEC)/%) $(INSTALL_LIBEXEC)
 
-.PHONY: all deps quickstart check check-quick check-unit check-big check-ckpt check-rounds check-vm lint fmt \
+.PHONY: all deps quickstart check check-quick check-unit check-big check-ckpt check-net check-rounds check-vm lint fmt \
 	fmt-check bench fuzz man install new clean tests
 .DEFAULT_GOAL := all
 .SECONDARY:
@@ -135,10 +136,15 @@ CKPT_TESTS := $(sort $(filter $(addprefix tests/sys/,box-disk.t ckpt-%.t \
 	engine-%.t fork%.t matrix.t pause-many.t pause-readme.t reboot.t \
 	reclaim.t restore%.t),$(wildcard tests/sys/*.t)))
 
+NET_TESTS := $(sort $(wildcard tests/sys/net-*.t))
+
 check: tests
 	BUILD=$(B) BIN=$(abspath $(BIN)) tests/run $(UNIT) \
 		$(sort $(wildcard tests/cli/*.t)) \
-		$(filter-out $(CKPT_TESTS),$(sort $(wildcard tests/sys/*.t)))
+		$(filter-out $(CKPT_TESTS) $(NET_TESTS),$(sort $(wildcard tests/sys/*.t)))
+
+check-net: tests
+	BUILD=$(B) BIN=$(abspath $(BIN)) tests/run $(NET_TESTS)
 
 check-ckpt: tests
 	BUILD=$(B) BIN=$(abspath $(BIN)) tests/run $(CKPT_TESTS)
