@@ -9,7 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "box/ckpt.h"
+#include "ckpt/ckpt.h"
 #include "exec.h"
 #include "life.h"
 #include "outer.h"

@@ -10,7 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "box/teardown.h"
+#include "life/teardown.h"
 #include "exec.h"
 #include "left.h"
 #include "life.h"

@@ -21,7 +21,7 @@
 #include "base/sig.h"
 #include "box.h"
 #include "box/claim.h"
-#include "box/teardown.h"
+#include "life/teardown.h"
 #include "conn.h"
 #include "exec.h"
 #include "life.h"

@@ -8,7 +8,7 @@
 /*
  * The descriptors of ours that lead into the sandbox: ends of the pipes of
  * commands and sessions, masters of terminals, pidfds.  A checkpoint has a
- * table of them (box/restore.h), so that each can be made again under its
+ * table of them (ckpt/restore.h), so that each can be made again under its
  * number.
  */
 enum outer_kind {

@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/proc.h"
-#include "box/ckpt.h"
+#include "ckpt/ckpt.h"
 #include "outer.h"
 #include "reexec.h"
 #include "reexec_priv.h"

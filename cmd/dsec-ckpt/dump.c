@@ -10,7 +10,7 @@
 
 #include "base/opt.h"
 #include "base/sig.h"
-#include "box/ckpt.h"
+#include "ckpt/ckpt.h"
 #include "box/profile.h"
 #include "ckpt_cmd.h"
 #include "dump.h"

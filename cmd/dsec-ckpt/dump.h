@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "box/engine.h"
-#include "box/inside.h"
+#include "ckpt/engine.h"
+#include "ckpt/inside.h"
 #include "box/tree.h"
 #include "sys/cgroup.h"
 #include "sys/pool.h"

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/proc.h"
-#include "box/ckpt.h"
+#include "ckpt/ckpt.h"
 #include "ckpt_cmd.h"
 #include "dump.h"
 #include "wire/exit.h"

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "box/ckpt.h"
+#include "ckpt/ckpt.h"
 #include "dump.h"
 
 /* All of ${from}, from its start, wherever its position is. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "box/restore.h"
+#include "ckpt/restore.h"
 #include "ckpt_cmd.h"
 #include "wire/exit.h"
 

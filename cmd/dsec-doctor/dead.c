@@ -10,10 +10,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "box/ckpt.h"
-#include "box/snap.h"
+#include "ckpt/ckpt.h"
+#include "ckpt/snap.h"
 #include "box/claim.h"
-#include "box/teardown.h"
+#include "life/teardown.h"
 #include "doctor.h"
 #include "sys/pool.h"
 

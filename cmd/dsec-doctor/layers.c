@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/proc.h"
-#include "box/uses.h"
+#include "life/uses.h"
 #include "doctor.h"
 #include "img/mount.h"
 

@@ -10,10 +10,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "box/ckpt.h"
+#include "ckpt/ckpt.h"
 #include "box/select.h"
-#include "box/snap.h"
-#include "box/teardown.h"
+#include "ckpt/snap.h"
+#include "life/teardown.h"
 #include "doctor.h"
 
 #define AGAIN_MS 300

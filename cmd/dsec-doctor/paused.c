@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "box/engine.h"
-#include "box/recover.h"
+#include "ckpt/engine.h"
+#include "life/recover.h"
 #include "doctor.h"
 #include "sys/reclaim.h"
 

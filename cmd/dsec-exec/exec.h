@@ -2,7 +2,7 @@
 #ifndef DSEC_EXEC_EXEC_H
 #define DSEC_EXEC_EXEC_H
 
-#include "box/ctl.h"
+#include "life/ctl.h"
 #include "wire/field.h"
 
 /*

@@ -7,7 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "box/ctl.h"
+#include "life/ctl.h"
 #include "box/inherit.h"
 #include "fork.h"
 

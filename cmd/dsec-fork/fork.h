@@ -3,9 +3,9 @@
 #define DSEC_FORK_H
 
 #include "base/loop.h"
-#include "box/create.h"
+#include "life/create.h"
 #include "box/key.h"
-#include "box/snap.h"
+#include "ckpt/snap.h"
 #include "wire/exit.h"
 #include "wire/input.h"
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "box/ckpt.h"
+#include "ckpt/ckpt.h"
 #include "fork.h"
 
 /* --- one ----------------------------------------------------------------- */

@@ -2,7 +2,7 @@
 #ifndef DSEC_IMG_HOLD_H
 #define DSEC_IMG_HOLD_H
 
-#include "box/ctl.h"
+#include "life/ctl.h"
 
 /*
  * A sandbox that stands still while it is packed.  Its supervisor lets it run

@@ -5,7 +5,7 @@
 
 #include "base/cleanup.h"
 #include "box/claim.h"
-#include "box/uses.h"
+#include "life/uses.h"
 #include "img.h"
 #include "img/mount.h"
 

@@ -6,7 +6,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "box/claim.h"
-#include "box/uses.h"
+#include "life/uses.h"
 #include "item.h"
 
 #define LISTED_MAX 380 /* bytes of users in the message */

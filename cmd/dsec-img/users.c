@@ -4,7 +4,7 @@
 
 #include "base/cleanup.h"
 #include "box/claim.h"
-#include "box/uses.h"
+#include "life/uses.h"
 #include "item.h"
 
 int claims_hold(struct img_ctx *c, int *ret_fd, bool *ret_unseen, struct err *e)

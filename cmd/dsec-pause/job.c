@@ -6,8 +6,8 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "box/recover.h"
-#include "box/teardown.h"
+#include "life/recover.h"
+#include "life/teardown.h"
 #include "pause.h"
 
 /* A supervisor that says nothing for so long (beyond the grace) hangs. */

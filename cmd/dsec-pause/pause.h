@@ -3,7 +3,7 @@
 #define DSEC_PAUSE_H
 
 #include "base/loop.h"
-#include "box/ctl.h"
+#include "life/ctl.h"
 #include "box/select.h"
 #include "sys/cgroup.h"
 #include "wire/exit.h"

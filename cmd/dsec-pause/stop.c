@@ -13,8 +13,8 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "box/claim.h"
-#include "box/recover.h"
-#include "box/teardown.h"
+#include "life/recover.h"
+#include "life/teardown.h"
 #include "pause.h"
 
 #define AGAIN_MS 20

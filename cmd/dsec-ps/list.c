@@ -7,9 +7,9 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "box/ckpt.h"
-#include "box/recover.h"
-#include "box/teardown.h"
+#include "ckpt/ckpt.h"
+#include "life/recover.h"
+#include "life/teardown.h"
 #include "ps.h"
 
 #define INSPECT_MS 2000

@@ -3,7 +3,7 @@
 #define DSEC_PS_H
 
 #include "base/loop.h"
-#include "box/ctl.h"
+#include "life/ctl.h"
 #include "box/select.h"
 #include "wire/exit.h"
 #include "wire/input.h"

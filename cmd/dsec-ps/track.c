@@ -10,7 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "box/recover.h"
+#include "life/recover.h"
 #include "ps.h"
 
 /* Somebody buries it: look again so soon. */

@@ -5,9 +5,9 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "box/ctl.h"
+#include "life/ctl.h"
 #include "box/inherit.h"
-#include "box/snap.h"
+#include "ckpt/snap.h"
 #include "run.h"
 #include "wire/record.h"
 

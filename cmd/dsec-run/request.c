@@ -6,7 +6,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "box/ctl.h"
+#include "life/ctl.h"
 #include "box/key.h"
 #include "box/result.h"
 #include "box/spec.h"

@@ -2,7 +2,7 @@
 #ifndef DSEC_RUN_RUN_H
 #define DSEC_RUN_RUN_H
 
-#include "box/create.h"
+#include "life/create.h"
 #include "wire/field.h"
 
 /*

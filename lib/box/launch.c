@@ -17,7 +17,7 @@
 #include "box/launch.h"
 #include "box/node.h"
 #include "box/reapply.h"
-#include "box/stage_priv.h"
+#include "box/stage.h"
 #include "box/user.h"
 #include "sys/clone.h"
 #include "sys/cpus.h"

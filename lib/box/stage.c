@@ -27,7 +27,7 @@
 
 #include "box/init_report.h"
 #include "box/node.h"
-#include "box/stage_priv.h"
+#include "box/stage.h"
 #include "sys/clone.h"
 #include "sys/mount.h"
 

@@ -6,7 +6,7 @@
 #include "base/cleanup.h"
 #include "box/allow.h"
 #include "box/node.h"
-#include "box/stage_priv.h"
+#include "box/stage.h"
 
 /* overlay separates layers by ':' and options by ','; we refuse such trees. */
 static int plain_path(const char *path, struct err *e)

@@ -12,7 +12,7 @@
 /*
  * The checkpoint engine: a program (CRIU 4.2 or later) that writes the memory
  * and state of a tree of processes to files and makes them again.  Here is how
- * it is started, waited for and ended; box/engine.h finds and tries it.
+ * it is started, waited for and ended; ckpt/engine.h finds and tries it.
  *
  * It may hang, fork helpers and print what hostile processes are called: it
  * runs in a process group of its own under a time limit, dies with us, gets a

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "box/ctl.h"
+#include "life/ctl.h"
 #include "sys/cgroup.h"
 
 #define ROUNDS_MAX 10000

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "box/ckpt_image.h"
+#include "ckpt/ckpt_image.h"
 #include "fuzz.h"
 #include "sys/engine.h"
 

@@ -9,8 +9,8 @@
 
 #include "../tap.h"
 #include "base/cleanup.h"
-#include "box/ckpt.h"
-#include "box/inside.h"
+#include "ckpt/ckpt.h"
+#include "ckpt/inside.h"
 
 static char top[] = "/tmp/dsec-ckpt-XXXXXX";
 static char path[64];

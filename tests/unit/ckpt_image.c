@@ -8,7 +8,7 @@
 
 #include "../tap.h"
 #include "base/cleanup.h"
-#include "box/ckpt_image.h"
+#include "ckpt/ckpt_image.h"
 
 /* How the engine begins such a file; the length follows. */
 static const uint8_t head[12] = {

@@ -11,7 +11,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "box/ctl.h"
+#include "life/ctl.h"
 #include "../tap.h"
 
 /*

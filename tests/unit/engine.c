@@ -16,7 +16,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/sig.h"
-#include "box/engine_priv.h"
+#include "ckpt/engine_priv.h"
 
 static char dir[] = "/tmp/engine-test-XXXXXX";
 

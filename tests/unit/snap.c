@@ -8,9 +8,9 @@
 
 #include "../tap.h"
 #include "base/cleanup.h"
-#include "box/ckpt.h"
+#include "ckpt/ckpt.h"
 #include "box/inherit.h"
-#include "box/snap.h"
+#include "ckpt/snap.h"
 
 static char base[] = "/tmp/dsec-snap.XXXXXX";
 static struct tree tree;
