@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NET_HELLO_H
+#define NET_HELLO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "net/dns.h"
+
+/*
+ * The server name of a TLS ClientHello, found as its bytes come in, whatever
+ * pieces they come in and over however many records it is spread.  Nothing but
+ * the name is kept; who feeds it keeps the bytes, to pass them on.
+ */
+
+#define HELLO_MAX 16384 /* bytes looked at */
+
+struct hello {
+	char name[DNS_NAME_MAX + 1]; /* when done: canonical */
+	bool ech; /* has encrypted_client_hello: the name is the outer one */
+	const char *why; /* when refused: a literal for people */
+	/* the parser's */
+	uint32_t seen, left, body, session, ext, list;
+	uint16_t kind, len;
+	uint8_t state, record, name_len, sni;
+	uint8_t record_head[5];
+};
+
+/*
+ * hello_feed(h, data, len): the next bytes, after an all-zero ${h}.  0: more
+ * is needed; 1: done, the rest is not looked at; -EPROTO: refused (no TLS, no
+ * name or a malformed one, two names, over HELLO_MAX), for good.
+ *
+ * Names have to be host names in lower or upper case, without a trailing dot
+ * (RFC 6066), no addresses.
+ */
+int hello_feed(struct hello *h, const void *data, size_t len);
+
+#endif
