@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NET_CONF_H
+#define NET_CONF_H
+
+#include "policy/netdeny.h"
+
+/*
+ * $DSEC_CONFIG/net.json, checked: unknown keys, bad addresses and host bits are
+ * errors ("configuration") that name the place.  An absent file is all
+ * defaults.
+ *
+ *   {"dns":["192.0.2.53","[2001:db8::53]:5353"],  the node's resolv.conf
+ *    "pool":"100.96.0.0/16",
+ *    "uplink":{"address":"100.127.255.0/30","masquerade":true},
+ *    "exceptions":[{"cidr","ports","proto"}],
+ *    "cluster":["192.0.2.0/24"],
+ *    "mirrors":{"pypi":[{"domain","ports"}]},     see net/services.h
+ *    "limits":{..}}                               what policies leave out
+ */
+#define NETCONF_DNS_MAX 4
+
+struct netconf_dns {
+	struct netaddr addr;
+	uint16_t port; /* 53 where it is not said */
+};
+
+struct netconf {
+	struct netconf_dns dns[NETCONF_DNS_MAX];
+	size_t ndns;
+	struct netcidr pool;   /* v4 */
+	struct netcidr uplink; /* v4; the first address the node's, the second
+				  the transit's */
+	bool masquerade;
+	struct netpol_limits limits;
+	json_t *file; /* as read; {} where there is none */
+};
+
+/* netconf_load(config, c, e): ${config} is the directory ($DSEC_CONFIG). */
+int netconf_load(const char *config, struct netconf *c, struct err *e);
+void netconf_done(struct netconf *c);
+
+#define auto_netconf __attribute__((cleanup(netconf_done)))
+
+/* netconf_deny(c, ret, e): the always-denied ranges with cluster, pool, uplink
+ * and exceptions of ${c}; the node's addresses are the caller's to set. */
+int netconf_deny(const struct netconf *c, struct netdeny **ret, struct err *e);
+
+#endif
