@@ -39,6 +39,7 @@ const struct exit_code exit_codes[] = {
 	{"stopped", EXIT_NO, "the sandbox is stopped or stopping"},
 	{"one_shot", EXIT_NO, "a one-shot sandbox has no supervisor to ask"},
 	{"supervisor_lost", EXIT_PEER_AWAY, "the sandbox's supervisor died, and the sandbox with it"},
+	{"helper_lost", EXIT_PEER_AWAY, "the node's network helper does not serve; what needs it next starts it"},
 	{"deadline", EXIT_TRY_AGAIN, "deadline_ms passed before the request was done"},
 	{"cancelled", EXIT_NO, "the request was cancelled"},
 	{"timeout", EXIT_SYSTEM, "a step took longer than it may"},

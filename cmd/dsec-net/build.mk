@@ -1,0 +1,2 @@
+# Dynamic: there is no static library of libmnl.
+dsec-net_LIBS := -lnftnl -lmnl
