@@ -65,7 +65,7 @@ CFLAGS := -std=gnu17 -g $(VARIANT_CFLAGS) $(WARN) $(HARDEN) -fPIE \
 	-ffunction-sections -fdata-sections
 LDFLAGS := $(VARIANT_LDFLAGS) -Wl,-z,relro,-z,now,-z,noexecstack \
 	-Wl,--gc-sections -Wl,--as-needed
-LIBS := -ljansson -lm
+LIBS := -ljansson -lmd -lm
 TEST_LIBS := -larchive -lz -lcrypto -lnftnl -lmnl
 
 LIB_SRC := $(sort $(wildcard lib/*/*.c))

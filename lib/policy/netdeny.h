@@ -43,12 +43,12 @@ must_check int netdeny_set_node(struct netdeny *d, const struct netaddr *addrs,
 must_check int netdeny_add_cluster(struct netdeny *d, const struct netcidr *c);
 
 /*
- * An exception: a CIDR, ports and protocol, as a rule of a policy has them.
- * netdeny_add_exception(d, entry, e): {"cidr","ports","proto"}; the text of
- * ${e} names what is wrong with it.
+ * netdeny_add_exception(d, entry, where, e):
+ * An exception: {"cidr","ports","proto"} as in an allow of rules.  "bad_value"
+ * names what is wrong with it and ${where}.
  */
 int netdeny_add_exception(struct netdeny *d, const json_t *entry,
-			  struct err *e);
+			  const char *where, struct err *e);
 
 /* netdeny_denies(d, a, proto, port): NULL: not denied; else the range's what.
  */

@@ -33,7 +33,8 @@
  *   - all keys are there: v, default, allow, deny, broker, limits;
  *   - an entry has one protocol ("any" became two or three entries), all its
  *     ports, as "all" or sorted ranges that do not touch; no two have the same
- *     domain or cidr and protocol; one that another of its list covers is gone;
+ *     domain or cidr and protocol; one that another of its list covers is
+ *     gone;
  *   - names and CIDRs are in their canonical form; domains come before CIDRs,
  *     then sorted by bytes, CIDRs by netcidr_cmp(), then protocol;
  *   - its text has sorted keys and no spaces, and its hash is the SHA-256 of
@@ -118,6 +119,15 @@ static inline void netpol_cleanup(struct netpol **p)
 {
 	netpol_free(*p);
 }
+
+/*
+ * netpol_limits_default(l): those above.  netpol_limits_parse(j, l, e): what
+ * an object of limits says, into ${l}, which keeps the others; for
+ * configuration.
+ */
+void netpol_limits_default(struct netpol_limits *l);
+int netpol_limits_parse(const json_t *j, struct netpol_limits *l,
+			struct err *e);
 
 /* netpol_json(p): the canonical form, borrowed.  netpol_hash(p): 64 digits. */
 const json_t *netpol_json(const struct netpol *p);
@@ -204,6 +214,10 @@ bool netpol_denies_addr(const struct netpol *p, const struct netaddr *addr,
 size_t netpol_name_ports(const struct netpol *p, const char *name,
 			 enum netpol_proto proto, struct netpol_range *ret);
 
+/* netpol_denies_whole(p, pattern): every tcp and udp port of all the names that
+ * the canonical ${pattern} matches. */
+bool netpol_denies_whole(const struct netpol *p, const char *pattern);
+
 /* netpol_why_text(why, buf, size): for people: "allow domain *.pypi.org tcp
  * 443", "default deny". */
 void netpol_why_text(const struct netpol_why *why, char *buf, size_t size);
@@ -217,8 +231,11 @@ const struct netpol_rule *netpol_rules(const struct netpol *p,
 bool netpol_default_allow(const struct netpol *p);
 const struct netpol_limits *netpol_limits(const struct netpol *p);
 
-/* netpol_has_domains(p): an allow of a domain, so that SNI has to be checked.
- * netpol_has_v6(p): an allow of a v6 CIDR. */
+/*
+ * netpol_has_domains(p): names decide something: an allow of a domain, or with
+ * the default "allow" a deny of one; so SNI has to be checked.
+ * netpol_has_v6(p): an allow of a v6 CIDR, or the default is "allow".
+ */
 bool netpol_has_domains(const struct netpol *p);
 bool netpol_has_v6(const struct netpol *p);
 

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef BASE_HASH_H
+#define BASE_HASH_H
+
+#include <stddef.h>
+
+/*
+ * hash_sha256(data, len, hex):
+ * The SHA-256 of a short text as 64 hex digits into hex[HASH_SHA256_HEX + 1].
+ * By libmd, which static programs can link without the weight of a TLS library;
+ * digests of whole images are img/sha256.h's, which is faster.
+ */
+#define HASH_SHA256_HEX 64
+void hash_sha256(const void *data, size_t len, char *hex);
+
+#endif
