@@ -52,7 +52,6 @@ struct route_learned {
 
 struct route_conf {
 	int nft, log;  /* of transit_socks; borrowed */
-	int poke;      /* the same; -1: idle ends are not told */
 	uint32_t pool; /* host order; nobody outside may claim these */
 	unsigned pool_prefix;
 	uint32_t gateway; /* where the proxies listen, host order */

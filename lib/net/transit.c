@@ -89,6 +89,14 @@ int transit_limit(int netns, int inside, uint32_t slot, unsigned mbit,
 		       "transit_limit: not there yet");
 }
 
+int transit_poke(int netns, int inside, struct err *e)
+{
+	(void)netns;
+	(void)inside;
+	return err_set(e, -ENOSYS, "unsupported",
+		       "transit_poke: not there yet");
+}
+
 int transit_detach(int netns, uint32_t slot, struct err *e)
 {
 	(void)netns;

@@ -58,10 +58,9 @@ struct transit_socks {
 	int dns_tcp;
 	int sni;
 	int broker;
-	int poke; /* raw IPv4, to make idle ends notice that they were cut */
 };
 
-#define TRANSIT_SOCKS 7
+#define TRANSIT_SOCKS 6
 
 int transit_socks_make(int netns, struct transit_socks *ret, struct err *e);
 void transit_socks_done(struct transit_socks *s);
@@ -92,12 +91,17 @@ void transit_mac(uint32_t slot, uint8_t ret[6]);
  * there already is replaced.  Nothing passes until net/route.h knows the
  * sandbox.
  * transit_limit(netns, inside, slot, mbit, e): other bandwidth.
+ * transit_poke(netns, inside, e): make every TCP connection of the sandbox say
+ * something, so that those a new policy denies are reset at once even if they
+ * only wait; those it allows do not notice.  For after a change of policy.
+ * Returns how many connections there are.
  * transit_detach(netns, slot, e): absent is fine.
  */
 int transit_attach(int netns, int inside, const struct transit_link *link,
 		   struct err *e);
 int transit_limit(int netns, int inside, uint32_t slot, unsigned mbit,
 		  struct err *e);
+int transit_poke(int netns, int inside, struct err *e);
 int transit_detach(int netns, uint32_t slot, struct err *e);
 
 /*
