@@ -391,8 +391,10 @@ static int op_cancel(struct ask *a, json_t *req, struct err *e)
 	if (x && (r = pause_awake(a, req, e)) != 0)
 		return r;
 	ask_answer(a, NULL);
-	if (other->job)
+	if (other->job) { /* it is told when all is as it was before */
 		job_cancel(b);
+		return 1;
+	}
 	if (x) {
 		exec_kill(x, "killed", x->grace_ms);
 		return 1;

@@ -90,9 +90,11 @@ void dump_flush(const struct dump *d)
 {
 	auto_close int home = open_home(d, NULL);
 
-	/* What fails here is done, and told, later. */
-	if (home >= 0 && pool_flush(home, NULL) < 0)
-		return;
+	/* Twice: it is written to meanwhile, and the first may take long.  What
+	 * fails here is done, and told, later. */
+	for (int i = 0; home >= 0 && i < 2; i++)
+		if (pool_flush(home, NULL) < 0)
+			return;
 }
 
 /* The directory above ${to}, which is to have the copy. */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,20 +11,6 @@
 #include "fork.h"
 
 /* --- the snapshot -------------------------------------------------------- */
-
-/* What its layer has in memory goes to the disk while it runs: so much less is
- * left for the time that it stands still. */
-static void flush_layer(const struct request *r)
-{
-	auto_close int home = -1;
-	char path[PATH_MAX];
-
-	if (tree_path(path, NULL, "%s/sb/%s", r->app->tree.lib, r->source) < 0)
-		return;
-	home = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (home >= 0 && pool_flush(home, NULL) < 0)
-		return; /* then it waits for that later */
-}
 
 /* A named one outlives the node's next crash. */
 static int sync_snapshot(const struct request *r, struct err *e)
@@ -44,14 +29,12 @@ int take_snapshot(struct request *r, unsigned index, int stop, json_t **ret_rec,
 	int res;
 
 	(void)index;
-	(void)stop; /* the supervisor gives it up when we are gone */
 	res = json_pack_or(&req, e, "{s:i, s:s, s:s, s:b}", "id", 1, "op",
 			   "snapshot", "snapshot", r->snap.id, "fs_only",
 			   !r->memory);
 	if (res < 0)
 		return res;
-	flush_layer(r);
-	res = ctl_call(&r->app->tree, r->source, req, 0, ret_rec, e);
+	res = ctl_call_stop(&r->app->tree, r->source, req, stop, ret_rec, e);
 	if (res == 0 && r->keep)
 		res = sync_snapshot(r, e);
 	return res;

@@ -21,6 +21,7 @@
 #define RETRY_MS  20
 #define CHUNK	  16384
 #define QUEUE_MAX 64
+#define CANCEL_MS 60000
 
 struct ctl {
 	const struct tree *tree;
@@ -548,5 +549,76 @@ int ctl_call(const struct tree *t, const char *sandbox, const json_t *req,
 	if (r == 0)
 		*ret_rec = steal_ptr(rec.rec);
 	ctl_record_done(&rec);
+	return r;
+}
+
+static int send_cancel(struct ctl *c, json_t *id, struct err *e)
+{
+	auto_json json_t *req = json_pack("{s:i, s:O}", "id", -1, "cancel", id);
+
+	return req ? ctl_send(c, req, NULL, 0, e)
+		   : err_sys(e, ENOMEM, "request");
+}
+
+/* 1: ${stop} reads, and nothing came from the supervisor. */
+static int wait_either(const struct ctl *c, int stop, struct err *e)
+{
+	struct pollfd p[] = {
+		{.fd = c->sock, .events = POLLIN},
+		{.fd = stop, .events = POLLIN},
+	};
+	int r;
+
+	do
+		r = poll(p, 2, -1);
+	while (r < 0 && errno == EINTR);
+	if (r < 0)
+		return err_sys(e, errno, "wait for sandbox %s", c->id);
+	return p[0].revents ? 0 : 1;
+}
+
+static int final_or_stop(struct ctl *c, json_t *id, int stop,
+			 struct ctl_record *ret, struct err *e)
+{
+	uint64_t deadline = 0;
+	int r = 0;
+
+	while (r >= 0) {
+		r = deadline ? ctl_wait(c, deadline, ret, e)
+			     : ctl_next(c, ret, e);
+		if (r == 0 && ret->final &&
+		    json_equal(json_object_get(ret->rec, "id"), id))
+			return 0;
+		if (r == 0)
+			ctl_record_done(ret);
+		if (r != -EAGAIN)
+			continue;
+		r = wait_either(c, stop, e);
+		if (r == 1) {
+			deadline = clock_ms() + CANCEL_MS;
+			r = send_cancel(c, id, e);
+		}
+	}
+	return r;
+}
+
+int ctl_call_stop(const struct tree *t, const char *sandbox, const json_t *req,
+		  int stop, json_t **ret_rec, struct err *e)
+{
+	auto_ctl_record struct ctl_record rec = {0};
+	struct ctl *c = NULL;
+	int r;
+
+	r = ctl_open(t, sandbox, 0, &c, e);
+	if (r < 0)
+		return r;
+	r = ctl_send(c, req, NULL, 0, e);
+	if (r == 0)
+		r = final_or_stop(c, json_object_get(req, "id"), stop, &rec, e);
+	ctl_free(c);
+	if (r == 0)
+		r = record_to_err(rec.rec, e);
+	if (r == 0)
+		*ret_rec = steal_ptr(rec.rec);
 	return r;
 }

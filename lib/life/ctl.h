@@ -99,6 +99,15 @@ int ctl_call(const struct tree *t, const char *sandbox, const json_t *req,
 	     uint64_t deadline_ms, json_t **ret_rec, struct err *e);
 
 /*
+ * ctl_call_stop(t, sandbox, req, stop, ret_rec, e):
+ * The same without a deadline, until ${stop} reads: then the request (whose
+ * "id" is a number) is cancelled, and still waited for, a minute at the most,
+ * so that nothing of it is under way any more.
+ */
+int ctl_call_stop(const struct tree *t, const char *sandbox, const json_t *req,
+		  int stop, json_t **ret_rec, struct err *e);
+
+/*
  * ctl_dead(t, id, ret_rec, e):
  * How sandbox ${id} ended, from $DSEC_LIB/dead.  -ENOENT, "sandbox_unknown",
  * when nothing is kept about it.

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pauses to disk, the way back, and their failures."""
+import json
 import os
 import random
 import shutil
@@ -122,6 +123,12 @@ lib = fake("fake", f"""
 case $1$(cat {flag}) in
 dumphang) echo '{{"event":"ready"}}'; sleep 600 & wait ;;
 dumpdie) echo '{{"event":"ready"}}'; read x; kill -KILL $$ ;;
+dumpagain)
+	echo x >>{flag}.tries
+	[ $(wc -l <{flag}.tries) -gt 3 ] || {{
+		echo '{{"ok":false,"error":{{"code":"busy","message":"m","retry_after_ms":20}}}}'
+		exit 1
+	}} ;;
 dumpnonsense) echo nonsense; exit 0 ;;
 dumpnone) echo '{{"ok":false,"error":{{"code":"unsupported","message":"m"}}}}'; exit 69 ;;
 restoredie) exit 1 ;;
@@ -159,6 +166,33 @@ ok(counts(count["_fd"]["stdout"], 5), "the counter goes on")
 is_(code(c.call(op="pause", level="disk", deadline_ms=300)), "deadline",
     "or by its deadline")
 ok(until(lambda: b.call(op="inspect")["state"] == "running"), "it runs")
+
+# A fork that is ended while the snapshot is taken.
+for word, flags, end in (("deadline", ["--deadline", "500ms"], None),
+                         ("cancelled", [], signal.SIGINT),
+                         ("cancelled", ["--fs-only"], signal.SIGTERM)):
+    p = subprocess.Popen(["dsec-fork", *flags, sb], stdin=subprocess.DEVNULL,
+                         stdout=subprocess.PIPE)
+    ok(until(lambda: b.call(op="inspect")["state"] == "paused"), "it is copied")
+    if end:
+        p.send_signal(end)
+    is_(code(json.loads(p.communicate(timeout=20)[0])), word,
+        f"a fork is taken back: {word} {flags}")
+    is_(b.call(op="inspect")["state"], "running", "its source runs by then")
+    is_([x for x in os.listdir(f"{LIB}/snap") if x != "name"], [],
+        "and nothing of it is left")
+ok(counts(count["_fd"]["stdout"], 5), "the counter goes on")
+
+# What passes by itself is tried again.
+mode("again")
+again = Box(new_with(lib))
+is_(again.call(op="pause", level="disk", timeout=60).get("level"), "disk",
+    "a dump that may be tried again is")
+with open(f"{flag}.tries", encoding="utf-8") as f:
+    is_(len(f.readlines()), 4, "so many times")
+is_(again.call(op="stop").get("state"), "stopped", "and that was it")
+mode("hang")
+
 x = c.send(op="pause", level="disk")
 ok(until(lambda: other.call(op="inspect")["state"] == "paused"), "once more")
 y = other.send(op="exec", command=["true"])
