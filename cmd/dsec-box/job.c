@@ -21,6 +21,7 @@
 #define CANCEL_MS 10000		   /* for one that is to give up */
 #define FILES_MS  3000 /* for file operations to end by themselves */
 #define POLL_MS	  10
+#define RETRY_MS  2000 /* for what forbids it to pass by itself */
 
 /*
  * A pause to BOX_RECLAIM or BOX_DISK, or a snapshot: dsec-ckpt does the work,
@@ -40,6 +41,8 @@ struct job {
 	uint64_t frozen_at, frozen_ms;
 	uint64_t files_until;
 	struct loop_timer files_timer;
+	uint64_t retry_until;
+	struct loop_timer again;
 };
 
 static bool is_dump(const struct job *j)
@@ -54,6 +57,7 @@ static struct ask *detach(struct job *j, struct ask **list)
 
 	worker_kill(&j->worker);
 	loop_timer_set(b->loop, &j->files_timer, 0);
+	loop_timer_set(b->loop, &j->again, 0);
 	if (j->state_fd >= 0)
 		fd_close(steal_fd(&j->state_fd));
 	b->job = NULL;
@@ -174,6 +178,39 @@ static int reach_disk(struct job *j, struct err *e)
 	return r;
 }
 
+static int start_dump(struct job *j, struct err *e);
+
+static void on_again(struct loop *l, struct loop_timer *t)
+{
+	struct job *j = t->arg;
+	struct err e = {0};
+
+	(void)l;
+	if (j->cancelled || start_dump(j, &e) < 0)
+		fail(j, &e);
+}
+
+/* What forbids it passes by itself, when the sandbox runs: a vfork(), say.  Who
+ * asked need not know. */
+static bool try_again(struct job *j, const struct err *why)
+{
+	struct box *b = j->box;
+	struct err no;
+
+	if (!is_dump(j) || !j->was_running || j->cancelled ||
+	    !why->retry_after_ms || clock_ms() >= j->retry_until ||
+	    (b->state == BOX_PAUSED && pause_thaw(b, &no) < 0))
+		return false;
+	if (j->state_fd >= 0)
+		fd_close(steal_fd(&j->state_fd));
+	j->told = false;
+	j->frozen_at = 0;
+	j->again.fn = on_again;
+	j->again.arg = j;
+	loop_timer_set(b->loop, &j->again, clock_ms() + why->retry_after_ms);
+	return true;
+}
+
 static void on_end(struct worker *w, const json_t *rec, const struct err *why)
 {
 	struct job *j = w->arg;
@@ -184,7 +221,8 @@ static void on_end(struct worker *w, const json_t *rec, const struct err *why)
 	if (j->broken.r < 0)
 		why = &j->broken;
 	if (why) {
-		fail(j, why);
+		if (!try_again(j, why))
+			fail(j, why);
 		return;
 	}
 	if (j->cancelled || !j->told) {
@@ -394,6 +432,7 @@ int job_start(struct ask *a, const struct job_want *want, struct err *e)
 		snprintf(j->id, sizeof(j->id), "%s", want->id);
 	j->want.id = j->id;
 	j->was_running = b->state == BOX_RUNNING;
+	j->retry_until = clock_ms() + RETRY_MS;
 	j->state_fd = -1;
 	j->worker.box = b;
 	j->worker.on_event = on_event;
@@ -416,9 +455,13 @@ void job_cancel(struct box *b)
 {
 	struct job *j = b->job;
 
-	if (!j || j->cancelled || !j->worker.running)
+	if (!j || j->cancelled)
 		return;
 	j->cancelled = true;
+	if (!j->worker.running) { /* it was about to try again */
+		loop_timer_set(b->loop, &j->again, clock_ms());
+		return;
+	}
 	/* It gives up when it can do so cleanly; its end brings on_end(). */
 	kill(j->told ? j->worker.pid : -j->worker.pid,
 	     j->told ? SIGTERM : SIGKILL);

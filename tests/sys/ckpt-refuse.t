@@ -168,6 +168,14 @@ refused "'oddity'.* waits for a child that has not begun" \
 ok "$(field "$out" '.error.retry_after_ms // 0 | if . > 0 then 0 else 1 end')" \
 	"it may be tried again"
 end
+begin ready /bin/oddity spawning 1
+run timeout 60 dsec-pause --level disk "$s"
+is "$status $(field "$out" .level)" "0 disk" \
+	"one that is over soon is waited for" || diag "$out"
+run timeout 60 dsec-pause --resume "$s"
+is "$(field "$out" .state)" running "and it comes back" || diag "$out"
+in=/proc/$(init_of "$s")/root
+end
 begin ready /bin/oddity watching /proc/self/status
 refused "'oddity'.* watches by inotify what cannot be found again" \
 	"a watched file of /proc"

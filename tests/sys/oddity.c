@@ -13,7 +13,8 @@
  *   oddity backlog       a connection to itself that was not accepted
  *   oddity connecting    one that is not answered, since others wait
  *   oddity headless      a thread that runs on, the first one has ended
- *   oddity spawning      a child of vfork() that begins no program
+ *   oddity spawning [S]  a child of vfork() that begins no program; it ends
+ *                        after S seconds
  *   oddity deep DIR      a file open, far below DIR
  *   oddity watching FILE inotify on FILE
  *
@@ -319,10 +320,12 @@ static int headless(void)
 	return -1;
 }
 
-static int spawning(void)
+static int spawning(const char *seconds)
 {
 	long pid = syscall(SYS_clone, CLONE_VFORK | SIGCHLD, 0, 0, 0, 0);
 
+	if (pid == 0 && *seconds)
+		alarm((unsigned)atoi(seconds));
 	return pid < 0 ? -1 : 0;
 }
 
@@ -373,7 +376,7 @@ int main(int argc, char **argv)
 	if (!strcmp(what, "headless"))
 		return stay(headless());
 	if (!strcmp(what, "spawning"))
-		return stay(spawning());
+		return stay(spawning(arg));
 	if (!strcmp(what, "deep"))
 		return stay(deep(arg));
 	if (!strcmp(what, "watching"))
