@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "box.h"
+#include "state.h"
 
 #define QUIET_MS 1000 /* of quiet before things are let go */
 
@@ -36,6 +37,21 @@ int box_cgroups(struct box *b, struct cgroup_root **ret, struct err *e)
 	}
 	*ret = b->cgroups;
 	return 0;
+}
+
+int box_freeze(struct box *b, bool on, unsigned timeout_ms, struct err *e)
+{
+	struct cgroup_root *cgroups;
+	int r;
+
+	if (b->freezer.file < 0) {
+		r = box_cgroups(b, &cgroups, e);
+		if (r == 0)
+			r = cgroup_freezer_open(cgroups, b->id, &b->freezer, e);
+		if (r < 0)
+			return r;
+	}
+	return cgroup_freezer_set(&b->freezer, on, timeout_ms, e);
 }
 
 int box_profile(struct box *b, struct err *e)
@@ -119,6 +135,8 @@ static void on_quiet(struct loop *l, struct loop_timer *t)
 	}
 	cgroup_close(b->cgroups);
 	b->cgroups = NULL;
+	cgroup_freezer_done(&b->freezer);
+	state_close(b);
 	profile_done(&b->profile);
 	journal_free(b->steps);
 	journal_free(b->keys);

@@ -65,7 +65,9 @@ struct box {
 
 	/* Opened when needed, closed by box_trim(). */
 	struct cgroup_root *cgroups;
-	struct profile profile; /* name[0] == '\0': not loaded */
+	struct cgroup_freezer freezer; /* {-1, -1}: not open */
+	int state_fds[2];	       /* state.c; -1 */
+	struct profile profile;	       /* name[0] == '\0': not loaded */
 	struct journal *steps, *keys;
 
 	/* Life (life.c). */
@@ -124,6 +126,9 @@ uint64_t box_real(const struct box *b, uint64_t at);
 int box_cgroups(struct box *b, struct cgroup_root **ret, struct err *e);
 int box_profile(struct box *b, struct err *e);
 int box_null(struct box *b, struct err *e);
+
+/* box_freeze(b, on, timeout_ms, e): cgroup_freeze() of the sandbox. */
+int box_freeze(struct box *b, bool on, unsigned timeout_ms, struct err *e);
 
 /* box_spec(b, ret, e): spec.json, the caller's. */
 int box_spec(struct box *b, json_t **ret, struct err *e);

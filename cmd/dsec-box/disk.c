@@ -99,6 +99,7 @@ int disk_enter(struct box *b, struct err *e)
 	end_processes(b, cgroups);
 	dup3(null, b->init_fd, O_CLOEXEC); /* its number stays taken */
 	b->init_pid = 0;
+	cgroup_freezer_done(&b->freezer);
 	cgroup_remove(cgroups, b->id, NULL);
 	resize(b, CLAIM_DISK_ONLY, NULL);
 	b->level = BOX_DISK;

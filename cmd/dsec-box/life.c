@@ -17,6 +17,7 @@
 #include "pause.h"
 #include "record.h"
 #include "session.h"
+#include "state.h"
 #include "sys/reclaim.h"
 #include "wire/exit.h"
 
@@ -90,7 +91,6 @@ static void add_pids(const struct box *b, json_t *rec)
 	json_object_set_new(rec, "supervisor_pid", json_integer(getpid()));
 }
 
-/* state.json is for those who look without asking; it is never read back. */
 void life_write_state(struct box *b)
 {
 	auto_json json_t *rec = life_state_record(b);
@@ -98,7 +98,7 @@ void life_write_state(struct box *b)
 	if (!rec)
 		return;
 	add_pids(b, rec);
-	json_write_file(b->run_fd, "state.json", rec, 0, NULL);
+	state_write(b, rec);
 }
 
 void life_set_state(struct box *b, enum box_state state)

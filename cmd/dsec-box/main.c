@@ -286,6 +286,8 @@ int main(int argc, char **argv)
 	static struct box b = {
 		.signal_fd = -1,
 		.null_fd = -1,
+		.freezer = {-1, -1, false},
+		.state_fds = {-1, -1},
 		.helper_fd = -1,
 		.next_session = 1,
 		.next_helper = 1,

@@ -135,13 +135,14 @@ static int thaw_leaf(const struct cgroup_root *root, const char *id,
 static int thaw_groups(struct box *b, struct err *e)
 {
 	struct cgroup_root *cgroups;
-	int r;
+	int r = 0;
 
-	r = box_cgroups(b, &cgroups, e);
+	if (b->level == BOX_RECLAIM || b->leaves_frozen)
+		r = box_cgroups(b, &cgroups, e);
 	if (r == 0 && b->level == BOX_RECLAIM)
 		r = cgroup_swap_allow(cgroups, b->id, false, e);
 	if (r == 0)
-		r = cgroup_freeze(cgroups, b->id, false, THAW_MS, e);
+		r = box_freeze(b, false, THAW_MS, e);
 	if (r == 0 && b->leaves_frozen)
 		r = cgroup_each_leaf(cgroups, b->id, thaw_leaf, NULL, e);
 	if (r == 0)
@@ -201,16 +202,12 @@ int pause_thaw(struct box *b, struct err *e)
 
 int pause_freeze(struct box *b, struct err *e)
 {
-	struct cgroup_root *cgroups;
 	int r;
 
-	r = box_cgroups(b, &cgroups, e);
-	if (r == 0)
-		r = cgroup_freeze(cgroups, b->id, true, FREEZE_MS, e);
+	r = box_freeze(b, true, FREEZE_MS, e);
 	if (r < 0) {
 		/* Not half frozen: it runs, whatever went wrong. */
-		if (cgroups)
-			cgroup_freeze(cgroups, b->id, false, THAW_MS, NULL);
+		box_freeze(b, false, THAW_MS, NULL);
 		return err_wrap(e, r, "pause");
 	}
 	b->paused_at = clock_ms();

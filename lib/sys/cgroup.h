@@ -25,7 +25,7 @@
  * init's, which is the root of the cgroup namespace inside: the checkpoint
  * engine takes no process that is outside of it.  Names are enough to find a
  * leaf, and where it lies is this module's affair; no descriptor is kept per
- * sandbox.
+ * sandbox, but for a cgroup_freezer of whoever wants one.
  *
  * The parent stands at the top of each tree.  systemd leaves groups alone that
  * it did not make, and cannot take a controller away from the top that we have
@@ -146,7 +146,23 @@ int cgroup_freeze(const struct cgroup_root *root, const char *id, bool on,
 		  unsigned timeout_ms, struct err *e);
 
 /*
- * cgroup_freeze_begin(root, id, on, e): the same without waiting.
+ * cgroup_freezer_open(root, id, ret_freezer, e), cgroup_freezer_set(f, on,
+ * timeout_ms, e), cgroup_freezer_done(f):
+ * The same for one that is frozen and thawed again and again: its files stay
+ * open.  cgroup_freezer_done() closes what is open of {-1, -1}.
+ */
+struct cgroup_freezer {
+	int file, state; /* what is written; what tells, v2 */
+	bool v1;
+};
+int cgroup_freezer_open(const struct cgroup_root *root, const char *id,
+			struct cgroup_freezer *ret_freezer, struct err *e);
+int cgroup_freezer_set(const struct cgroup_freezer *f, bool on,
+		       unsigned timeout_ms, struct err *e);
+void cgroup_freezer_done(struct cgroup_freezer *f);
+
+/*
+ * cgroup_freeze_begin(root, id, on, e): cgroup_freeze() without waiting.
  * cgroup_is_frozen(root, id, leaf, e): 1 when all of the sandbox, or of a leaf,
  * is frozen by whatever froze it; 0; -errno.
  */

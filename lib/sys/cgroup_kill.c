@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,176 +22,6 @@
 /* A group that is killed by the kernel and not empty after so long is looked
  * at by process. */
 #define KILL_FIRST_MS 50
-
-/* The kernel rate-limits its notifications to one in 10 ms and v1 has none, so
- * a wait is for slices of time that grow from 1 ms to this. */
-#define SLICE_MAX_MS 16
-
-struct wait {
-	uint64_t until_ms;
-	int slice_ms;
-};
-
-static struct wait wait_for(unsigned timeout_ms)
-{
-	return (struct wait){.until_ms = clock_ms() + timeout_ms,
-			     .slice_ms = 1};
-}
-
-/* A slice of time, or less if ${fd} (may be -1) tells of a change.  False when
- * the time is over. */
-static bool wait_more(struct wait *w, int fd)
-{
-	struct pollfd p = {.fd = fd, .events = POLLPRI};
-	uint64_t now = clock_ms();
-	int ms = w->slice_ms;
-
-	if (now >= w->until_ms)
-		return false;
-	if (w->until_ms - now < (uint64_t)ms)
-		ms = (int)(w->until_ms - now);
-	poll(&p, 1, ms);
-	if (w->slice_ms < SLICE_MAX_MS)
-		w->slice_ms *= 2;
-	return true;
-}
-
-/*
- * Wait until ${key} is ${value} in cgroup.events.  1, 0 when the time is over,
- * or -errno.  A group that is gone has nothing in it.
- */
-static int wait_event(const struct cgroup_root *root, const char *dir,
-		      const char *key, uint64_t value, unsigned timeout_ms,
-		      struct err *e)
-{
-	struct wait w = wait_for(timeout_ms);
-	char path[CGROUP_PATH_MAX + 16], text[256];
-	auto_close int fd = -1;
-	uint64_t now;
-	ssize_t n;
-
-	snprintf(path, sizeof(path), "%s/cgroup.events", dir);
-	fd = openat(root->tree[0], path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return err_sys(e, errno, "open '%s'", path);
-	do {
-		n = pread(fd, text, sizeof(text) - 1, 0);
-		if (n < 0)
-			return err_sys(e, errno, "read '%s'", path);
-		text[n] = '\0';
-		if (cgroup_key(text, key, &now) && now == value)
-			return 1;
-	} while (wait_more(&w, fd));
-	return 0;
-}
-
-/* 1 when freezer.state of ${dir} is ${want} in time, else 0. */
-static int wait_v1(const struct cgroup_root *root, const char *dir,
-		   const char *want, unsigned timeout_ms, struct err *e)
-{
-	struct wait w = wait_for(timeout_ms);
-	char path[CGROUP_PATH_MAX + 16], text[32];
-	int r;
-
-	snprintf(path, sizeof(path), "%s/freezer.state", dir);
-	do {
-		r = cgroup_read(root->tree[0], path, text, sizeof(text), e);
-		if (r < 0)
-			return r;
-		if (!strncmp(text, want, strlen(want)) &&
-		    text[strlen(want)] == '\n')
-			return 1;
-	} while (wait_more(&w, -1));
-	return 0;
-}
-
-/* Freeze or thaw ${dir} and what is below; 1 when it is so in time, else 0. */
-static int freeze_dir(const struct cgroup_root *root, const char *dir, bool on,
-		      unsigned timeout_ms, struct err *e)
-{
-	bool v1 = root->mode == CGROUP_V1;
-	const char *text = v1 ? (on ? "FROZEN" : "THAWED") : (on ? "1" : "0");
-	char path[CGROUP_PATH_MAX + 16];
-	int r;
-
-	snprintf(path, sizeof(path), "%s/%s", dir,
-		 v1 ? "freezer.state" : "cgroup.freeze");
-	r = fd_write_str(root->tree[0], path, text, e);
-	if (r < 0)
-		return r;
-	if (v1)
-		return wait_v1(root, dir, text, timeout_ms, e);
-	return wait_event(root, dir, "frozen", on, timeout_ms, e);
-}
-
-static int did_not(bool on, const char *what, unsigned timeout_ms,
-		   struct err *e)
-{
-	return err_set(e, -ETIMEDOUT, "timeout",
-		       "the %s did not %s within %u ms%s", what,
-		       on ? "freeze" : "thaw", timeout_ms,
-		       on ? " and was thawed again" : "");
-}
-
-int cgroup_freeze(const struct cgroup_root *root, const char *id, bool on,
-		  unsigned timeout_ms, struct err *e)
-{
-	char dir[CGROUP_PATH_MAX];
-	int r;
-
-	r = cgroup_path(dir, id, NULL, NULL, e);
-	if (r < 0)
-		return r;
-	r = freeze_dir(root, dir, on, timeout_ms, e);
-	if (r != 0)
-		return r < 0 ? r : 0;
-	if (on)
-		freeze_dir(root, dir, false, 0, NULL);
-	return did_not(on, "sandbox", timeout_ms, e);
-}
-
-int cgroup_freeze_begin(const struct cgroup_root *root, const char *id, bool on,
-			struct err *e)
-{
-	char dir[CGROUP_PATH_MAX];
-	int r;
-
-	r = cgroup_path(dir, id, NULL, NULL, e);
-	if (r == 0)
-		r = freeze_dir(root, dir, on, 0, e);
-	return r < 0 ? r : 0;
-}
-
-int cgroup_leaf_freeze(const struct cgroup_root *root, const char *id,
-		       const char *leaf, bool on, unsigned timeout_ms,
-		       struct err *e)
-{
-	char dir[CGROUP_PATH_MAX];
-	int r;
-
-	r = cgroup_path(dir, id, leaf, NULL, e);
-	if (r == 0)
-		r = freeze_dir(root, dir, on, timeout_ms, e);
-	if (r != 0 || timeout_ms == 0)
-		return r < 0 ? r : 0;
-	if (on)
-		freeze_dir(root, dir, false, 0, NULL);
-	return did_not(on, "command", timeout_ms, e);
-}
-
-int cgroup_is_frozen(const struct cgroup_root *root, const char *id,
-		     const char *leaf, struct err *e)
-{
-	char dir[CGROUP_PATH_MAX];
-	int r;
-
-	r = cgroup_path(dir, id, leaf, NULL, e);
-	if (r < 0)
-		return r;
-	if (root->mode == CGROUP_V1)
-		return wait_v1(root, dir, "FROZEN", 0, e);
-	return wait_event(root, dir, "frozen", 1, 0, e);
-}
 
 static bool has_pid(const struct cgroup_pids *pids, pid_t pid)
 {
@@ -368,7 +197,7 @@ static int kill_round(const struct cgroup_root *root, const char *id,
 	int r;
 
 	if (!above) {
-		r = freeze_dir(root, dir, true, FREEZE_FIRST_MS, e);
+		r = cgroup_freeze_dir(root, dir, true, FREEZE_FIRST_MS, e);
 		if (r < 0)
 			return r;
 	}
@@ -376,7 +205,7 @@ static int kill_round(const struct cgroup_root *root, const char *id,
 		 : cgroup_each_leaf(root, id, kill_leaf, NULL, e);
 	if (above)
 		return r < 0 ? r : move_out(root, dir, e);
-	freeze_dir(root, dir, false, 0, NULL);
+	cgroup_freeze_dir(root, dir, false, 0, NULL);
 	return r;
 }
 
@@ -388,7 +217,7 @@ static int kill_by_hand(const struct cgroup_root *root, const char *id,
 	int r;
 
 	do {
-		struct wait w = wait_for(64);
+		struct cgroup_wait w = cgroup_wait_for(64);
 
 		r = kill_round(root, id, leaf, dir, e);
 		if (r < 0)
@@ -396,7 +225,7 @@ static int kill_by_hand(const struct cgroup_root *root, const char *id,
 		do
 			if (is_empty(root, id, leaf))
 				return 1;
-		while (wait_more(&w, -1));
+		while (cgroup_wait_more(&w, -1));
 	} while (clock_ms() < until);
 	return 0;
 }
@@ -414,14 +243,14 @@ static int finish_kill(const struct cgroup_root *root, const char *id,
 						    : KILL_FIRST_MS;
 	int r;
 
-	r = wait_event(root, dir, "populated", 0, first, e);
+	r = cgroup_wait_event(root, dir, "populated", 0, first, e);
 	if (r != 0)
 		return r;
 	r = leaf ? cgroup_signal(root, id, leaf, SIGKILL, e)
 		 : cgroup_each_leaf(root, id, kill_leaf, NULL, e);
 	return r < 0 ? r
-		     : wait_event(root, dir, "populated", 0, timeout_ms - first,
-				  e);
+		     : cgroup_wait_event(root, dir, "populated", 0,
+					 timeout_ms - first, e);
 }
 
 /* 1 none is left, 0 some are, or -errno. */

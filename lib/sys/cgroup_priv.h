@@ -71,6 +71,35 @@ int cgroup_read_pids(const struct cgroup_root *root, const char *dir,
 int cgroup_get(int tree, const char *id, const char *file, const char *key,
 	       uint64_t *ret, struct err *e);
 
+/*
+ * To wait for a group: cgroup_wait_for(timeout_ms), then cgroup_wait_more(w,
+ * fd) between looks: some time, or less if ${fd} (may be -1) tells of a change;
+ * false when all of it is over.
+ */
+struct cgroup_wait {
+	uint64_t yield_ns, until_ns;
+	long slice_ns;
+};
+struct cgroup_wait cgroup_wait_for(unsigned timeout_ms);
+bool cgroup_wait_more(struct cgroup_wait *w, int fd);
+
+/*
+ * cgroup_wait_event(root, dir, key, value, timeout_ms, e):
+ * Wait until ${key} is ${value} in cgroup.events of ${dir}.  1, 0 when the time
+ * is over, or -errno.
+ */
+int cgroup_wait_event(const struct cgroup_root *root, const char *dir,
+		      const char *key, uint64_t value, unsigned timeout_ms,
+		      struct err *e);
+
+/*
+ * cgroup_freeze_dir(root, dir, on, timeout_ms, e):
+ * Freeze or thaw ${dir} and what is below: 1 when it is so in time, 0 when it
+ * is not, or -errno.
+ */
+int cgroup_freeze_dir(const struct cgroup_root *root, const char *dir, bool on,
+		      unsigned timeout_ms, struct err *e);
+
 /* cgroup_set(tree, id, file, value, e): a number into one. */
 int cgroup_set(int tree, const char *id, const char *file, uint64_t value,
 	       struct err *e);

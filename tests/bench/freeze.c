@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * freeze ROUNDS SANDBOX: what it takes to freeze and to thaw it, by requests to
- * its supervisor ("pause" and "resume") and by its control group alone, in
- * turns.  A JSON line each: name, p50_ms, p90_ms of freezing and thawing
- * together.
+ * freeze ROUNDS SANDBOX: what it takes to freeze and to thaw it, in turns
+ *
+ *   cgroup   by its control group alone: its file is written and read until it
+ *            says that all are frozen, and thawed
+ *   dsec     by requests to its supervisor over one connection, "pause" and
+ *            "resume", each answered
+ *   asked    two requests that have nothing to do: what of dsec is the way to
+ *            the supervisor and back
+ *
+ * A JSON line each: name, p50_ms, p90_ms of a freeze and a thaw together.
  */
 #include <err.h>
 #include <errno.h>
@@ -56,7 +62,7 @@ static void ask(struct ctl *c, const char *op, const char *level)
 	for (;;) {
 		auto_ctl_record struct ctl_record rec = {0};
 
-		if (ctl_wait(c, clock_ms() + WAIT_MS, &rec, &e) < 0)
+		if (ctl_wait(c, 0, &rec, &e) < 0)
 			errx(1, "%s: %s", op, e.msg);
 		if (!rec.final)
 			continue;
@@ -132,7 +138,7 @@ static void settle(void)
 
 int main(int argc, char **argv)
 {
-	static double ours[ROUNDS_MAX], bare[ROUNDS_MAX];
+	static double ours[ROUNDS_MAX], bare[ROUNDS_MAX], asked[ROUNDS_MAX];
 	size_t n = argc == 3 ? strtoul(argv[1], NULL, 10) : 0;
 	struct ctl *c = NULL;
 	struct err e = {0};
@@ -156,9 +162,15 @@ int main(int argc, char **argv)
 		ask(c, "pause", "freeze");
 		ask(c, "resume", NULL);
 		ours[i] = now_ms() - t0;
+		settle();
+		t0 = now_ms();
+		ask(c, "resume", NULL);
+		ask(c, "resume", NULL);
+		asked[i] = now_ms() - t0;
 	}
 	print("dsec", ours, n);
 	print("cgroup", bare, n);
+	print("asked", asked, n);
 	ctl_free(c);
 	return 0;
 }

@@ -48,6 +48,13 @@ freezer=$(for f in /sys/fs/cgroup/*/"$DSEC_CGROUP/$s"/cgroup.freeze \
 	/sys/fs/cgroup/"$DSEC_CGROUP/$s"/cgroup.freeze; do
 	[ -e "$f" ] && echo "$f"
 done)
+# What its supervisor has open goes when all is quiet.
+sup=$(dsec-ps "$s" | jq .supervisor_pid)
+freezer_closed() {
+	! find "/proc/$sup/fd" -lname '*/cgroup.freeze' | grep -q .
+}
+wait_for 10 freezer_closed
+ok $? "a supervisor in peace keeps no file of its control group open"
 if [ -n "$freezer" ] && mount --bind /dev/full "$freezer"; then
 	run timeout 30 dsec-pause --freeze one
 	umount "$freezer"
