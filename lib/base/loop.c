@@ -16,7 +16,8 @@ struct loop {
 	int epfd;
 	int value;
 	bool stop;
-	struct loop_timer *timers; /* sorted by at_ms */
+	struct loop_timer *timers; /* the root of a heap: the next */
+	uint64_t turns;
 	struct epoll_event ready[ROUND];
 	int nready, next;
 };
@@ -81,23 +82,82 @@ void loop_del(struct loop *l, struct loop_source *s)
 	s->fn = NULL;
 }
 
+/* A pairing heap: each timer is due no later than its children, which are
+ * linked by next; pprev is what points at it, NULL for the root. */
+static bool is_before(const struct loop_timer *a, const struct loop_timer *b)
+{
+	return a->at_ms != b->at_ms ? a->at_ms < b->at_ms : a->turn < b->turn;
+}
+
+static struct loop_timer *meld(struct loop_timer *a, struct loop_timer *b)
+{
+	struct loop_timer *low;
+
+	if (!a || !b)
+		return a ? a : b;
+	low = is_before(a, b) ? a : b;
+	b = low == a ? b : a;
+	b->next = low->child;
+	if (b->next)
+		b->next->pprev = &b->next;
+	low->child = b;
+	b->pprev = &low->child;
+	return low;
+}
+
+/* Two by two from the left, then all of them from the right. */
+static struct loop_timer *meld_all(struct loop_timer *list)
+{
+	struct loop_timer *pairs = NULL, *root = NULL, *a, *b;
+
+	while ((a = list)) {
+		b = a->next;
+		list = b ? b->next : NULL;
+		a->next = NULL;
+		if (b)
+			b->next = NULL;
+		a = meld(a, b);
+		a->next = pairs;
+		pairs = a;
+	}
+	while ((a = pairs)) {
+		pairs = a->next;
+		a->next = NULL;
+		root = meld(root, a);
+	}
+	if (root)
+		root->pprev = NULL;
+	return root;
+}
+
+static void take_out(struct loop *l, struct loop_timer *t)
+{
+	struct loop_timer *rest = meld_all(t->child);
+
+	if (l->timers == t) {
+		l->timers = rest;
+	} else {
+		*t->pprev = t->next;
+		if (t->next)
+			t->next->pprev = t->pprev;
+		l->timers = meld(l->timers, rest);
+	}
+	t->child = t->next = NULL;
+	t->pprev = NULL;
+	t->at_ms = 0;
+}
+
 void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t at_ms)
 {
-	struct loop_timer **p;
-
-	if (t->at_ms) {
-		for (p = &l->timers; *p != t; p = &(*p)->next)
-			;
-		*p = t->next;
-	}
-	t->at_ms = at_ms;
-	t->next = NULL;
+	if (t->at_ms)
+		take_out(l, t);
 	if (!at_ms)
 		return;
-	for (p = &l->timers; *p && (*p)->at_ms <= at_ms; p = &(*p)->next)
-		;
-	t->next = *p;
-	*p = t;
+	t->at_ms = at_ms;
+	t->turn = l->turns++;
+	t->child = t->next = NULL;
+	t->pprev = NULL;
+	l->timers = meld(l->timers, t);
 }
 
 static int until_next(const struct loop *l)
@@ -120,8 +180,7 @@ static void run_timers(struct loop *l)
 	while (!l->stop && l->timers && l->timers->at_ms <= now) {
 		struct loop_timer *t = l->timers;
 
-		l->timers = t->next;
-		t->at_ms = 0;
+		take_out(l, t);
 		t->fn(l, t);
 	}
 }

@@ -32,7 +32,9 @@ struct loop_timer {
 	uint64_t at_ms; /* clock_ms(); 0: idle */
 	loop_timer_fn *fn;
 	void *arg;
-	struct loop_timer *next; /* the loop's */
+	/* the loop's: of a pairing heap */
+	struct loop_timer *child, *next, **pprev;
+	uint64_t turn;
 };
 
 int loop_new(struct loop **ret_loop, struct err *e);
@@ -47,7 +49,9 @@ int loop_mod(struct loop *l, struct loop_source *s, uint32_t events,
 /* loop_del(l, s): stop watching; call it before the fd is closed. */
 void loop_del(struct loop *l, struct loop_source *s);
 
-/* loop_timer_set(l, t, at_ms): (re)arm ${t}; at_ms 0 takes it out. */
+/* loop_timer_set(l, t, at_ms): (re)arm ${t}; at_ms 0 takes it out.  Those of
+ * the same time run in the order in which they were set.  Tens of thousands
+ * are fine. */
 void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t at_ms);
 
 /* loop_run(l, e): serve until loop_stop(); its value, or -errno. */
