@@ -74,11 +74,9 @@ void proxy_client_free(struct proxy_client *c);
 unsigned proxy_client_policy(struct proxy_client *c, struct netpol *policy);
 void proxy_client_stats(const struct proxy_client *c, struct proxy_stats *ret);
 
-/*
- * proxy_recheck(p): the always-denied addresses have changed: connections to
- * such are reset.
- */
-void proxy_recheck(struct proxy *p);
+/* proxy_client_recheck(c): the always-denied addresses have changed:
+ * connections to such are reset.  How many. */
+unsigned proxy_client_recheck(struct proxy_client *c);
 
 /* proxy_listen(c, fd, port, ret, e): serve a listening socket (borrowed) of the
  * sandbox ${c}, bound to ${port}. */

@@ -72,7 +72,8 @@ must_check int pump_new(const struct pump_conf *conf, struct pump **ret,
 void pump_cut(struct pump *p);
 void pump_free(struct pump *p);
 
-/* pump_bucket_rate(pool, b, rate): another limit, 0 for none. */
+/* pump_bucket_rate(pool, b, rate): another limit, 0 for none: do that before
+ * its storage goes, which must not be from a callback. */
 void pump_bucket_rate(struct pump_pool *pool, struct pump_bucket *b,
 		      uint64_t rate);
 
