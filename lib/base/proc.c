@@ -168,3 +168,27 @@ int proc_program(const char *name, char *path, size_t size, struct err *e)
 		return err_sys(e, ENAMETOOLONG, "path of %s", name);
 	return 0;
 }
+
+int proc_share(const char *name, char *path, size_t size, struct err *e)
+{
+	const char *dir = getenv("DSEC_SHARE"), *own, *slash, *up;
+	int len, r;
+
+	if (dir && *dir) {
+		len = snprintf(path, size, "%s/%s", dir, name);
+	} else {
+		r = own_dir(&own, e);
+		if (r < 0)
+			return r;
+		slash = strrchr(own, '/');
+		up = slash && !strcmp(slash, "/dsec") ? "../.." : "..";
+		len = snprintf(path, size, "%s/%s/share/dsec/%s", own, up,
+			       name);
+		if (len > 0 && (size_t)len < size && access(path, F_OK) < 0)
+			len = snprintf(path, size, "%s/%s/share/%s", own, up,
+				       name);
+	}
+	if (len < 0 || (size_t)len >= size)
+		return err_sys(e, ENAMETOOLONG, "path of %s", name);
+	return 0;
+}

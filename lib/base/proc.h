@@ -41,4 +41,9 @@ int proc_libexec(const char *name, char *path, size_t size, struct err *e);
  * beside the running one (of an internal one: in ../../bin). */
 int proc_program(const char *name, char *path, size_t size, struct err *e);
 
+/* proc_share(name, path, size, e): of a data file or directory that came with
+ * the programs: $DSEC_SHARE/NAME, else in ../share/dsec beside the directory of
+ * programs, or (not installed) in its ../share. */
+int proc_share(const char *name, char *path, size_t size, struct err *e);
+
 #endif
