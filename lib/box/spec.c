@@ -3,10 +3,10 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "box/publish.h"
 #include "box/spec.h"
 
-#define NETWORK "network policy (dsec-net)"
-#define QOS	"CPU protection classes"
+#define QOS "CPU protection classes"
 
 /* clang-format off */
 /* name, alias, letter, metavar, help | key, type, min, max, later */
@@ -28,9 +28,10 @@ const struct field spec_fields[] = {
 	{{"ttl_running_stop", "ttl-idle", 0, "TIME", "stop after so long without activity"}, "ttl_running_stop", FIELD_S, 1, 31536000, NULL},
 	{{"ttl_absolute", "ttl", 0, "TIME", "stop so long after creation"}, "ttl_absolute", FIELD_S, 1, 31536000, NULL},
 	{{"ttl_paused", "ttl-paused", 0, "TIME", "stop after so long paused"}, "ttl_paused", FIELD_S, 1, 31536000, NULL},
-	{{"network_rules", "network", 0, "JSON", "network policy"}, "network_rules", FIELD_OBJ, 0, 0, NETWORK},
-	{{"phases", NULL, 0, "JSON", "named network policies"}, "phases", FIELD_OBJ, 0, 0, NETWORK},
-	{{"publish", NULL, 0, "PORT", "a port to reach from outside; repeats"}, "publish", FIELD_STRS, 0, 0, NETWORK},
+	{{"network_rules", "network", 0, "JSON", "network policy"}, "network_rules", FIELD_OBJ, 0, 0, NULL},
+	{{"phases", NULL, 0, "JSON", "named network policies"}, "phases", FIELD_OBJ, 0, 0, NULL},
+	{{"phase", NULL, 0, "NAME", "the phase it begins in"}, "phase", FIELD_NAME, 1, 64, NULL},
+	{{"publish", NULL, 0, "PORT", "a port to reach from outside; repeats"}, "publish", FIELD_STRS, 0, 0, NULL},
 	{{"label", NULL, 'l', "K=V", "a label; repeats"}, "labels", FIELD_MAP, 0, 0, NULL},
 	{{"project", NULL, 0, "PATH", "project, as root/rl/job-42 (root)"}, "project", FIELD_STR, 1, 256, NULL},
 	{{"task", NULL, 't', "NAME", "task the sandbox belongs to"}, "task", FIELD_NAME, 1, 128, NULL},
@@ -102,6 +103,43 @@ static int check_mounts(const json_t *mounts, struct err *e)
 	return 0;
 }
 
+static bool is_phase(const char *name)
+{
+	size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz"
+				"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
+
+	return n > 0 && n <= 64 && !name[n] && name[0] != '.' && name[0] != '-';
+}
+
+/* The form alone: what the rules say is net_plan()'s. */
+static int check_network(const json_t *obj, struct err *e)
+{
+	const json_t *rules = json_object_get(obj, "network_rules");
+	const json_t *phases = json_object_get(obj, "phases");
+	const char *phase = json_str(obj, "phase"), *name;
+	json_t *v;
+
+	if (rules && !json_is_object(rules))
+		return err_set(e, -EBADMSG, "bad_value",
+			       "'network_rules' is not an object");
+	if (phases && !json_is_object(phases))
+		return err_set(e, -EBADMSG, "bad_value",
+			       "'phases' is not an object of network rules");
+	if (json_object_size(phases) > SPEC_PHASES_MAX)
+		return err_set(e, -EBADMSG, "bad_value",
+			       "'phases' are more than %d", SPEC_PHASES_MAX);
+	json_object_foreach((json_t *)(uintptr_t)phases, name, v)
+		if (!is_phase(name) || !json_is_object(v))
+			return err_set(e, -EBADMSG, "bad_value",
+				       "'phases': '%.64s' is not a name with "
+				       "network rules",
+				       name);
+	if (*phase && !json_object_get(phases, phase))
+		return err_set(e, -EBADMSG, "bad_value",
+			       "'phase': '%s' is none of 'phases'", phase);
+	return publish_check(json_object_get(obj, "publish"), e);
+}
+
 int spec_complete(json_t *obj, struct err *e)
 {
 	int64_t memory;
@@ -125,5 +163,6 @@ int spec_complete(json_t *obj, struct err *e)
 			       "memory_limit_mb %lld: a sandbox needs at least "
 			       "%d",
 			       (long long)memory, SPEC_MEMORY_MIN_MB);
-	return check_mounts(json_object_get(obj, "mounts"), e);
+	r = check_network(obj, e);
+	return r < 0 ? r : check_mounts(json_object_get(obj, "mounts"), e);
 }

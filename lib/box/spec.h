@@ -27,4 +27,6 @@ bool spec_is_project(const char *p);
 /* The least memory_limit_mb a sandbox can be held in. */
 #define SPEC_MEMORY_MIN_MB 16
 
+#define SPEC_PHASES_MAX 32
+
 #endif

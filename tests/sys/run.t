@@ -124,9 +124,10 @@ refuse unsupported '{"backend":"microvm"}' 69
 refuse image_unknown '{"layers":["root/nosuch:1"]}' 1
 refuse snapshot_unknown '{"snapshot":"s"}' 1
 refuse bad_value '{"snapshot":"s","memory_limit_mb":64}' 65
-for f in '"network_rules":{"pypi":true}' \
-	'"phases":{}' '"publish":["80"]' '"qos":"ls"'; do
-	refuse unsupported "{$f}" 69
+refuse unsupported '{"qos":"ls"}' 69
+for f in '"network_rules":[]' '"phases":[]' '"phases":{"a b":{}}' \
+	'"phases":{"a":true}' '"phase":"a"' '"publish":["x"]'; do
+	refuse bad_value "{$f}" 65
 done
 refuse memory '{"memory_limit_mb":16000000}' 75
 refuse missing_field '{"rm":true}' 65
