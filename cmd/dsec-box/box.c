@@ -51,7 +51,10 @@ int box_freeze(struct box *b, bool on, unsigned timeout_ms, struct err *e)
 		if (r < 0)
 			return r;
 	}
-	return cgroup_freezer_set(&b->freezer, on, timeout_ms, e);
+	r = cgroup_freezer_set(&b->freezer, on, timeout_ms, e);
+	if (r < 0) /* whatever it is, it is looked for again */
+		cgroup_freezer_done(&b->freezer);
+	return r;
 }
 
 int box_profile(struct box *b, struct err *e)

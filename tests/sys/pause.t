@@ -58,6 +58,7 @@ ok $? "a supervisor in peace keeps no file of its control group open"
 if [ -n "$freezer" ] && mount --bind /dev/full "$freezer"; then
 	run timeout 30 dsec-pause --freeze one
 	umount "$freezer"
+	ok $? "... and keeps nothing of it open"
 	is "$status $(field "$out" .ok)" "71 false" "a pause that fails says so"
 	is "$(dsec-ps | jq -r .state)" running "and it is running, as listed"
 	alive one
