@@ -40,6 +40,7 @@ enum dns_rcode {
 	DNS_NXDOMAIN = 3,
 	DNS_NOTIMP = 4,
 	DNS_REFUSED = 5,
+	DNS_BADVERS = 16, /* of EDNS */
 };
 
 /* Extended errors (RFC 8914) that we say; DNS_EDE_NONE: none. */

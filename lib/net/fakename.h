@@ -9,11 +9,12 @@
 #include "base/cleanup.h"
 
 /*
- * The names that a sandbox has asked for with success, each with a fake
- * address of its own in 198.18.0.0/15: 256 plus a hash of the name, and on to
- * the next free one.  A line "198.18.3.7 example.org" of the sandbox's file per
- * name, so that an address means the same name after a restart of the helper, a
- * resume and in a fork (which begins with a copy of the file).
+ * The names that a sandbox has asked for, each with a fake address of its own
+ * in 198.18.0.0/15: 256 plus a hash of the name, and on to the next free one.
+ * The sandbox's file has a line "198.18.3.7 example.org" for each (with " wild"
+ * if a wildcard allowed it), so that an address means the same name after a
+ * restart of the helper, a resume and in a fork, which begins with a copy of
+ * the file.
  *
  * It is also the budget against data that leaves in names below an allowed
  * wildcard: a new name of that kind costs 1, or FAKENAME_LONG_COST if it is

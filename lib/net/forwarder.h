@@ -40,7 +40,7 @@
 
 #define FORWARDER_FAKE_TTL 60
 #define FORWARDER_PENDING  64 /* questions of one sandbox that wait */
-#define FORWARDER_CONNS	   32 /* TCP connections of one sandbox */
+#define FORWARDER_CONNS	   16 /* TCP connections of one sandbox */
 #define FORWARDER_IDLE_MS  10000
 
 struct forwarder;

@@ -21,10 +21,15 @@ struct hello {
 	bool ech; /* has encrypted_client_hello: the name is the outer one */
 	const char *why; /* when refused: a literal for people */
 	/* the parser's */
-	uint32_t seen, left, body, session, ext, list;
-	uint16_t kind, len;
-	uint8_t state, record, name_len, sni;
-	uint8_t record_head[5];
+	uint32_t seen;	 /* bytes in all */
+	uint32_t acc;	 /* the number that is being read */
+	uint32_t left;	 /* bytes of the number, or of what is passed over */
+	uint32_t body;	 /* bytes of the message */
+	uint32_t exts;	 /* bytes of its extensions */
+	uint16_t record; /* bytes of the record */
+	uint16_t name_len;
+	uint16_t type; /* of the extension */
+	uint8_t state, head;
 };
 
 /*

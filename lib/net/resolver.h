@@ -16,7 +16,8 @@
  *
  * A question goes out with a random id from a socket of its own; no answer
  * within a second or so, or one that is SERVFAIL or the like: the next server,
- * over the list twice and at most RESOLVER_DEADLINE_MS in all.  A truncated
+ * over the list twice (four tries at least) and for RESOLVER_DEADLINE_MS in all
+ * at most.  The server that answered last is asked first.  A truncated
  * answer is fetched over TCP.  The same question asked by many goes out once.
  * Chains whose end the server did not resolve are followed by further
  * questions.  Everything is bounded: RESOLVER_FLIGHT questions, RESOLVER_CACHE
@@ -25,7 +26,7 @@
 
 #define RESOLVER_SERVERS_MAX 8
 #define RESOLVER_DEADLINE_MS 4500
-#define RESOLVER_FLIGHT	     512
+#define RESOLVER_FLIGHT	     1024
 #define RESOLVER_CACHE	     4096
 
 struct resolver;
