@@ -131,8 +131,8 @@ static void on_quiet(struct loop *l, struct loop_timer *t)
 {
 	struct box *b = t->arg;
 
-	if (b->job || b->waking || b->nexecs > 0 || b->nconns > 0 ||
-	    b->nsessions > 0 || b->nleft > 0) {
+	if (b->job || b->waking || b->measure || b->nexecs > 0 ||
+	    b->nconns > 0 || b->nsessions > 0 || b->nleft > 0) {
 		loop_timer_set(l, t, clock_ms() + QUIET_MS);
 		return;
 	}

@@ -88,8 +88,11 @@ struct box {
 	/* Pauses that take long, and the way back (pause.c, job.c, disk.c). */
 	struct job *job;	 /* a pause or snapshot under way, or NULL */
 	struct worker *prefetch; /* at work beside everything, or NULL */
-	struct ask *parked;	 /* taken up when it is over */
-	bool waking;		 /* a resume from disk is about to begin */
+	struct worker *measure;	 /* the same; measure.h */
+	struct ask *measure_asks;
+	struct loop_timer measure_timer;
+	struct ask *parked; /* taken up when it is over */
+	bool waking;	    /* a resume from disk is about to begin */
 	struct loop_timer wake_timer, sweep_timer;
 	json_t *table; /* at BOX_DISK: the checkpoint's descriptors */
 	int *keep;     /* at BOX_DISK: the other ends of its pipes */

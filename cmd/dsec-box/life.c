@@ -14,11 +14,11 @@
 #include "exec.h"
 #include "left.h"
 #include "life.h"
+#include "measure.h"
 #include "pause.h"
 #include "record.h"
 #include "session.h"
 #include "state.h"
-#include "sys/reclaim.h"
 #include "wire/exit.h"
 
 #define KILL_WAIT_MS  2000
@@ -210,47 +210,19 @@ int life_watch(struct ask *a, const json_t *req, struct err *e)
 	return 1;
 }
 
-static int add_pss(struct box *b, json_t *rec, struct err *e)
+int life_inspect_record(struct box *b, json_t **ret, struct err *e)
 {
-	struct cgroup_root *cgroups;
-	struct reclaim_pss pss = {0};
-	int r = 0;
-
-	if (b->init_pid > 0)
-		r = box_cgroups(b, &cgroups, e);
-	if (r == 0 && b->init_pid > 0)
-		r = reclaim_pss(cgroups, b->id, &pss, e);
-	if (r < 0)
-		return r;
-	json_object_set_new(rec, "pss_bytes",
-			    json_integer((json_int_t)pss.pss_bytes));
-	json_object_set_new(rec, "rss_bytes",
-			    json_integer((json_int_t)pss.rss_bytes));
-	json_object_set_new(rec, "swap_bytes",
-			    json_integer((json_int_t)pss.swap_bytes));
-	return 0;
-}
-
-int life_inspect(struct ask *a, const json_t *req, struct err *e)
-{
-	auto_json json_t *rec = life_state_record(a->box);
-	struct box *b = a->box;
-	json_t *spec = NULL;
+	auto_json json_t *rec = life_state_record(b);
+	auto_json json_t *spec = NULL;
 	struct cgroup_stats st;
 	int r;
 
 	r = box_spec(b, &spec, e);
-	if (r == 0 && json_flag(req, "pss"))
-		r = add_pss(b, spec, e);
-	if (r < 0) {
-		json_decref(spec);
+	if (r < 0)
 		return r;
-	}
 	box_stats(b, &st);
-	if (!rec || json_object_update(spec, rec) < 0) {
-		json_decref(spec);
+	if (!rec || json_object_update(spec, rec) < 0)
 		return err_sys(e, ENOMEM, "inspect");
-	}
 	json_object_set_new(spec, "created_ms",
 			    json_integer((json_int_t)b->created_ms));
 	add_pids(b, spec);
@@ -267,7 +239,27 @@ int life_inspect(struct ask *a, const json_t *req, struct err *e)
 						 ? 0
 						 : (json_int_t)(box_now(b) -
 								b->active_at)));
-	ask_answer(a, spec);
+	*ret = steal_ptr(spec);
+	return 0;
+}
+
+int life_inspect(struct ask *a, const json_t *req, struct err *e)
+{
+	json_t *rec;
+	int r;
+
+	/* On the disk, nothing of it is in memory. */
+	if (json_flag(req, "pss") && a->box->init_pid > 0)
+		return measure_inspect(a, e);
+	r = life_inspect_record(a->box, &rec, e);
+	if (r < 0)
+		return r;
+	if (json_flag(req, "pss")) {
+		json_object_set_new(rec, "pss_bytes", json_integer(0));
+		json_object_set_new(rec, "rss_bytes", json_integer(0));
+		json_object_set_new(rec, "swap_bytes", json_integer(0));
+	}
+	ask_answer(a, rec);
 	return 1;
 }
 
@@ -323,6 +315,7 @@ static void over(struct box *b)
 		exec_abandon(b->execs, b->outcome);
 	teardown_name(&b->tree, b->id);
 	life_set_state(b, BOX_STOPPED);
+	measure_abort(b);
 	while (b->stop_asks)
 		ask_answer(b->stop_asks, life_state_record(b));
 	while (b->watchers)

@@ -37,6 +37,9 @@ int life_stop(struct ask *a, const json_t *req, struct err *e);
 int life_watch(struct ask *a, const json_t *req, struct err *e);
 int life_inspect(struct ask *a, const json_t *req, struct err *e);
 
+/* life_inspect_record(b, ret, e): what an inspect answers, without "pss". */
+int life_inspect_record(struct box *b, json_t **ret, struct err *e);
+
 /* life_end(b, outcome, grace_ms): begin to stop; again is fine. */
 void life_end(struct box *b, const char *outcome, unsigned grace_ms);
 

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/proc.h"
 #include "ckpt/ckpt.h"
+#include "measure.h"
 #include "outer.h"
 #include "reexec.h"
 #include "reexec_priv.h"
@@ -24,7 +25,7 @@ static bool unsettled(const struct box *b)
 {
 	if (b->state != BOX_RUNNING && b->state != BOX_PAUSED)
 		return true;
-	return b->job || b->waking;
+	return b->job || b->waking || b->measure;
 }
 
 static bool is_fd(const char *key)
@@ -112,6 +113,10 @@ static int become(struct box *b, const json_t *j, const char *program,
 		worker_kill(b->prefetch);
 		free(steal_ptr(b->prefetch));
 	}
+	if (b->measure) {
+		worker_kill(b->measure);
+		free(steal_ptr(b->measure));
+	}
 	pass_all(b, j, fd, true);
 	execv(path, (char *const *)(uintptr_t)argv);
 	r = err_sys(e, errno, "execute '%s'", path);
@@ -133,9 +138,11 @@ int reexec_restore(struct box *b, struct err *e)
 	const char *argv[] = {"dsec-ckpt", "restore", "--from",
 			      from,	   "--state", NULL,
 			      "--resume",  b->id,     NULL};
-	auto_json json_t *j = reexec_save(b, false, e);
+	auto_json json_t *j = NULL;
 	int r;
 
+	measure_abort(b); /* of the processes that ended */
+	j = reexec_save(b, false, e);
 	if (!j)
 		return -ENOMEM;
 	json_object_set_new(j, "waking", json_true());

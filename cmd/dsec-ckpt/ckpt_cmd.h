@@ -17,6 +17,7 @@ int cmd_dump(int argc, char **argv);
 int cmd_restore(int argc, char **argv);
 int cmd_reclaim(int argc, char **argv);
 int cmd_prefetch(int argc, char **argv);
+int cmd_pss(int argc, char **argv);
 
 /*
  * cmd_hook(action): the engine runs us as its action script, with the action in

@@ -24,6 +24,7 @@ static const struct verb {
 	{"restore", cmd_restore, "make them anew, then become its supervisor"},
 	{"reclaim", cmd_reclaim, "push the memory of a frozen sandbox out"},
 	{"prefetch", cmd_prefetch, "read it back in"},
+	{"pss", cmd_pss, "what its processes have in memory"},
 };
 
 int cmd_fail(const struct err *e)

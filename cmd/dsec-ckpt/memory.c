@@ -20,7 +20,8 @@ static const struct opt opts[] = {
 };
 enum { OPT_TIMEOUT, OPT_HELP };
 
-static const char usage[] = "dsec-ckpt reclaim|prefetch [--timeout-ms N] ID";
+static const char usage[] =
+	"dsec-ckpt reclaim|prefetch|pss [--timeout-ms N] ID";
 
 static int take_timeout(const char *text, unsigned *ret_ms, struct err *e)
 {

@@ -6,7 +6,7 @@
 #include "sys/reclaim.h"
 #include "wire/json.h"
 
-/* What "reclaim ID" and "prefetch ID" have in common. */
+/* What "reclaim ID", "prefetch ID" and "pss ID" have in common. */
 struct memory_job {
 	const char *id;
 	struct cgroup_root *cgroups;

@@ -129,6 +129,7 @@ dumpagain)
 		echo '{{"ok":false,"error":{{"code":"busy","message":"m","retry_after_ms":20}}}}'
 		exit 1
 	}} ;;
+pssslow) sleep 5 & wait ;;
 dumpnonsense) echo nonsense; exit 0 ;;
 dumpnone) echo '{{"ok":false,"error":{{"code":"unsupported","message":"m"}}}}'; exit 69 ;;
 restoredie) exit 1 ;;
@@ -182,6 +183,19 @@ for word, flags, end in (("deadline", ["--deadline", "500ms"], None),
     is_([x for x in os.listdir(f"{LIB}/snap") if x != "name"], [],
         "and nothing of it is left")
 ok(counts(count["_fd"]["stdout"], 5), "the counter goes on")
+
+# How much memory it has: the supervisor does not wait for the kernel.
+r = b.call(op="inspect", pss=True)
+ok(r.get("pss_bytes", 0) > 0 and r["rss_bytes"] >= r["pss_bytes"] and
+   r["pids"] > 1, "an inspect with its memory", r)
+mode("slow")
+x = c.send(op="inspect", pss=True)
+y = other.send(op="inspect", pss=True)
+r = b.call(op="inspect")
+ok(r["ok"] and "pss_bytes" not in r, "others are answered meanwhile")
+for r in (c.final(x), other.final(y)):
+    ok(r["ok"] and r["pids"] > 1 and "pss_bytes" not in r,
+       "without it where that takes long", r)
 
 # What passes by itself is tried again.
 mode("again")
