@@ -41,14 +41,20 @@ struct rtnl_veth {
 	const uint8_t *peer_mac;
 	int peer_netns; /* a descriptor; -1: the same namespace */
 	unsigned mtu;	/* 0: the kernel's */
+	uint32_t group; /* of ours, for rtnl_group_del(); 0: none */
 };
 
 /* rtnl_veth_add(nl, v, e): a pair of interfaces, both down; -EEXIST. */
 int rtnl_veth_add(struct rtnl *nl, const struct rtnl_veth *v, struct err *e);
 
-/* rtnl_link_up(nl, index, e), rtnl_link_del(nl, name, e); absent: -ENODEV. */
+/*
+ * rtnl_link_up(nl, index, e), rtnl_link_del(nl, name, e); absent: -ENODEV.
+ * rtnl_group_del(nl, group, e): every link of the group at once, which costs
+ * about as much as one; none is fine.
+ */
 int rtnl_link_up(struct rtnl *nl, int index, struct err *e);
 int rtnl_link_del(struct rtnl *nl, const char *name, struct err *e);
+int rtnl_group_del(struct rtnl *nl, uint32_t group, struct err *e);
 
 struct rtnl_addr {
 	int family; /* AF_INET, AF_INET6 */
@@ -104,6 +110,7 @@ int rtnl_neigh_add(struct rtnl *nl, int index, int family, const uint8_t *addr,
  * Let the interface send at most ${mbit} Mbit a second (token bucket, 50 ms of
  * queue); 0 takes such a limit away again, and its absence is fine.
  */
+#define RTNL_MBIT_MAX 100000
 int rtnl_tbf(struct rtnl *nl, int index, unsigned mbit, struct err *e);
 
 /*
