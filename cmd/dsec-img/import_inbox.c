@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/fd.h"
 #include "import.h"
 
 /*
@@ -35,18 +35,15 @@ static int bad(struct err *e, const char *what)
 static int open_part(const struct import_req *q, const char *what,
 		     const char *suffix, struct err *e)
 {
-	const struct open_how how = {
-		.flags = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC,
-		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS,
-	};
 	char path[320];
 	struct stat st;
 	int fd;
 
 	snprintf(path, sizeof(path), "inbox/%s.%s", what, suffix);
-	fd = (int)syscall(SYS_openat2, q->store->fd, path, &how, sizeof(how));
+	fd = fd_openat2(q->store->fd, path, O_RDONLY | O_NONBLOCK | O_NOCTTY,
+			RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
 	if (fd < 0)
-		return err_sys(e, errno, "'%s' of the store", path);
+		return err_sys(e, -fd, "'%s' of the store", path);
 	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
 		return fd;
 	fd_close(fd);

@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <linux/openat2.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +27,27 @@ void fd_close(int fd)
 	if (close(fd) < 0 && errno == EBADF)
 		abort();
 	errno = was;
+}
+
+/* Each try is a few microseconds, which a storm of renames lets pass mostly. */
+#define OPEN_TRIES 1000
+
+int fd_openat2(int dirfd, const char *path, uint64_t flags, uint64_t resolve)
+{
+	const struct open_how how = {
+		.flags = flags | O_CLOEXEC,
+		.resolve = resolve,
+	};
+	int fd;
+
+	for (int i = 0; i < OPEN_TRIES; i++) {
+		fd = (int)syscall(SYS_openat2, dirfd, path, &how, sizeof(how));
+		if (fd >= 0 || (errno != EAGAIN && errno != EINTR))
+			break;
+		if (i >= OPEN_TRIES / 2)
+			sched_yield();
+	}
+	return fd < 0 ? -errno : fd;
 }
 
 static int read_grow(int fd, size_t max, char **buf, size_t *len, size_t *cap,
@@ -357,12 +379,8 @@ int fd_mkdir_p(const char *path, mode_t mode, struct err *e)
 
 static int open_beneath(int dirfd, const char *name)
 {
-	struct open_how how = {
-		.flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
-		.resolve = RESOLVE_BENEATH | RESOLVE_NO_XDEV,
-	};
-
-	return (int)syscall(SYS_openat2, dirfd, name, &how, sizeof(how));
+	return fd_openat2(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW,
+			  RESOLVE_BENEATH | RESOLVE_NO_XDEV);
 }
 
 /*
@@ -399,8 +417,7 @@ static int empty_sub(struct removal *rm, int dir, const char *name,
 	}
 	sub = open_beneath(dir, name);
 	if (sub < 0)
-		return errno == ENOENT ? 0
-				       : err_sys(e, errno, "open '%s'", name);
+		return sub == -ENOENT ? 0 : err_sys(e, -sub, "open '%s'", name);
 	r = empty_dir(rm, &sub, level + 1, e);
 	if (r == 0)
 		(void)unlinkat(dir, name, AT_REMOVEDIR);

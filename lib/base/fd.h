@@ -3,6 +3,7 @@
 #define BASE_FD_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "base/err.h"
@@ -13,6 +14,15 @@
  * of ours and aborts.
  */
 void fd_close(int fd);
+
+/*
+ * fd_openat2(dirfd, path, flags, resolve):
+ * openat2(), close-on-exec, with RESOLVE_* flags.  Where resolution is confined
+ * the kernel gives up with EAGAIN at a ".." (of a link, mostly) when anything
+ * on the machine was renamed or mounted meanwhile: then it is asked again.
+ * Returns the fd or -errno.
+ */
+int fd_openat2(int dirfd, const char *path, uint64_t flags, uint64_t resolve);
 
 /*
  * fd_read_all(fd, max, ret_text, ret_len, e):

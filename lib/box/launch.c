@@ -7,11 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/fd.h"
 #include "box/env.h"
 #include "box/init_report.h"
 #include "box/launch.h"
@@ -112,11 +112,6 @@ static int user_of(const struct launch *l, pid_t pid, struct user *ret,
 static int give_cwd(const struct launch *l, const struct stage *st, pid_t pid,
 		    struct err *e)
 {
-	const struct open_how how = {
-		.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
-		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS |
-			   RESOLVE_NO_XDEV,
-	};
 	auto_close int root = -1, dir = -1;
 	auto_user struct user u = {0};
 	char path[64];
@@ -127,13 +122,17 @@ static int give_cwd(const struct launch *l, const struct stage *st, pid_t pid,
 	root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (root < 0)
 		return err_sys(e, errno, "open the sandbox's root");
-	dir = (int)syscall(SYS_openat2, root, st->cwd, &how, sizeof(how));
+	dir = fd_openat2(root, st->cwd, O_PATH | O_DIRECTORY,
+			 RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS |
+				 RESOLVE_NO_XDEV);
 	/* Covered by /dev, /proc or a directory of the host, whose owner is
 	 * not ours to change. */
-	if (dir < 0 && errno == EXDEV)
+	if (dir == -EXDEV)
 		return 0;
-	if (dir < 0 || fchownat(dir, "", l->uid_base + u.uid,
-				l->uid_base + u.gid, AT_EMPTY_PATH) < 0)
+	if (dir < 0)
+		return err_sys(e, -dir, "open '%s' in the sandbox", st->cwd);
+	if (fchownat(dir, "", l->uid_base + u.uid, l->uid_base + u.gid,
+		     AT_EMPTY_PATH) < 0)
 		return err_sys(e, errno, "give '%s' to the image's user",
 			       st->cwd);
 	return 0;

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/fd.h"
 #include "box/user.h"
 
 #define FILE_MAX   (1024 * 1024)
@@ -35,15 +35,12 @@ void user_done(struct user *u)
 /* A file of the sandbox as text; NULL where there is none to be had. */
 static char *read_inside(int root_fd, const char *path)
 {
-	struct open_how how = {
-		.flags = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC,
-		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS,
-	};
 	auto_close int fd = -1;
 	char *text = NULL;
 	struct stat st;
 
-	fd = (int)syscall(SYS_openat2, root_fd, path, &how, sizeof(how));
+	fd = fd_openat2(root_fd, path, O_RDONLY | O_NONBLOCK | O_NOCTTY,
+			RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS);
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
 		return NULL;
 	if (fd_read_all(fd, FILE_MAX, &text, NULL, NULL) < 0)

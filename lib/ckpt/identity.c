@@ -9,11 +9,11 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/fd.h"
 #include "ckpt/identity.h"
 #include "sys/sockdiag.h"
 
@@ -70,13 +70,9 @@ static bool is_machine_id(const char *text, ssize_t len)
  * else, and no directory of the host is changed. */
 static int open_inside(int root, const char *path, uint64_t flags)
 {
-	const struct open_how how = {
-		.flags = flags | O_CLOEXEC,
-		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS |
-			   RESOLVE_NO_XDEV,
-	};
-
-	return (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
+	return fd_openat2(root, path, flags,
+			  RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS |
+				  RESOLVE_NO_XDEV);
 }
 
 /* 1: there is one, and it is ${id} now; 0: there is none; -errno. */
@@ -88,18 +84,18 @@ static int put_machine_id(int root, const char *path, const char *id)
 	ssize_t n;
 
 	look = open_inside(root, path, O_PATH);
+	if (look == -ENOENT || look == -ENOTDIR || look == -EXDEV ||
+	    look == -ELOOP)
+		return 0;
 	if (look < 0)
-		return errno == ENOENT || errno == ENOTDIR || errno == EXDEV ||
-				       errno == ELOOP
-			       ? 0
-			       : -errno;
+		return look;
 	if (fstat(look, &st) < 0)
 		return -errno;
 	if (!S_ISREG(st.st_mode))
 		return 0;
 	fd = open_inside(root, path, O_RDWR | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0)
-		return -errno;
+		return fd;
 	n = pread(fd, text, sizeof(text), 0);
 	if (!is_machine_id(text, n))
 		return 0;
@@ -171,32 +167,35 @@ static void reset_hostname(struct identity *i)
 		say(i->reset, "hostname");
 }
 
-static void cut_connections(struct identity *i)
+/* A copy that could still speak to the source's peers must not run. */
+static int cut_connections(struct identity *i, struct err *e)
 {
 	auto_close int ns = -1;
-	struct err e = {0};
 	char path[40];
 	int r;
 
 	snprintf(path, sizeof(path), "/proc/%d/ns/net", (int)i->init);
 	ns = open(path, O_RDONLY | O_CLOEXEC);
-	r = ns < 0 ? err_sys(&e, errno, "open '%s'", path)
-		   : sockdiag_cut(ns, &e);
+	if (ns < 0)
+		return err_sys(e, errno, "open '%s'", path);
+	r = sockdiag_cut(ns, e);
 	if (r < 0)
-		identity_warn(i, "connections to outside were not cut: %s",
-			      e.msg);
-	else
-		say(i->reset, "connections");
+		return err_wrap(e, r, "connections to outside are not cut");
+	say(i->reset, "connections");
+	return 0;
 }
 
 static int become_another(struct identity *i, struct err *e)
 {
 	const json_t *was = i->rs->ck->spec, *is = i->rs->spec;
+	int r;
 
 	say(i->reset, "id");
 	if (json_int(was, "uid_base", 0) != json_int(is, "uid_base", 0))
 		say(i->reset, "uid-range");
-	cut_connections(i);
+	r = cut_connections(i, e);
+	if (r < 0)
+		return r;
 	reset_hostname(i);
 	reset_machine_id(i);
 	/* The kernel has one for all; a process keeps what is in its memory. */

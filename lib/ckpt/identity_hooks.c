@@ -9,12 +9,12 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "box/enter.h"
 #include "box/env.h"
 #include "ckpt/identity.h"
@@ -53,18 +53,14 @@ static int by_name(const void *a, const void *b)
 /* A directory of the sandbox's; nothing in it is trusted, it is run inside. */
 static int open_dir(const struct identity *i)
 {
-	const struct open_how how = {
-		.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
-		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS,
-	};
 	auto_close int root = -1;
 	char path[40];
 
 	snprintf(path, sizeof(path), "/proc/%d/root", (int)i->init);
 	root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	return root < 0 ? -1
-			: (int)syscall(SYS_openat2, root, HOOKS_DIR, &how,
-				       sizeof(how));
+	return root < 0 ? -errno
+			: fd_openat2(root, HOOKS_DIR, O_RDONLY | O_DIRECTORY,
+				     RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS);
 }
 
 static void list(struct hooks *h)
@@ -74,6 +70,9 @@ static void list(struct hooks *h)
 	const struct dirent *de;
 	struct stat st;
 
+	if (fd < 0 && fd != -ENOENT)
+		identity_warn(h->i, HOOKS_DIR ": %s, none is run",
+			      strerror(-fd));
 	while (d && h->n < HOOKS_MAX && (de = readdir(d)))
 		if (is_plain(de->d_name) &&
 		    fstatat(fd, de->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&

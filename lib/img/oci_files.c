@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <linux/openat2.h>
 
 #include "base/cleanup.h"
+#include "base/fd.h"
 #include "img/import_priv.h"
 #include "img/oci.h"
 
@@ -341,17 +341,16 @@ enum oci_form oci_guess(int fd)
 static int find_in_dir(const struct oci_files *f, const char *name,
 		       struct oci_part *ret, struct err *e)
 {
-	struct open_how how = {
-		.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
-		.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS,
-	};
 	auto_close int fd = -1;
 	struct stat st;
 
-	fd = (int)syscall(SYS_openat2, f->fd, name, &how, sizeof(how));
-	if (fd < 0 && (errno == ENOENT || errno == EXDEV))
+	fd = fd_openat2(f->fd, name, O_RDONLY | O_NONBLOCK | O_NOCTTY,
+			RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS);
+	if (fd == -ENOENT || fd == -EXDEV)
 		return bad(e, "the image lacks a file", name);
-	if (fd < 0 || fstat(fd, &st) < 0)
+	if (fd < 0)
+		return err_sys(e, -fd, "'%s'", name);
+	if (fstat(fd, &st) < 0)
 		return err_sys(e, errno, "'%s'", name);
 	if (!S_ISREG(st.st_mode))
 		return bad(e, "not a file", name);

@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/fd.h"
 #include "img/store_priv.h"
 
 static const struct {
@@ -77,23 +77,19 @@ int store_file_digest(const char *name, const char *ext, struct digest *ret)
 
 int store_at(const struct store *s, const char *rel, int flags)
 {
-	struct open_how how = {
-		.flags = (unsigned)flags | O_CLOEXEC,
-		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS |
-			   RESOLVE_NO_MAGICLINKS,
-	};
+	uint64_t how = (unsigned)flags;
 	bool file = !(flags & (O_PATH | O_DIRECTORY));
 	struct stat st;
 	int fd;
 
 	/* Others may write a store: a pipe would have us wait for them. */
 	if (file)
-		how.flags |= O_NONBLOCK | O_NOCTTY;
-	do
-		fd = (int)syscall(SYS_openat2, s->fd, rel, &how, sizeof(how));
-	while (fd < 0 && errno == EINTR);
+		how |= O_NONBLOCK | O_NOCTTY;
+	fd = fd_openat2(s->fd, rel, how,
+			RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS |
+				RESOLVE_NO_MAGICLINKS);
 	if (fd < 0)
-		return -errno;
+		return fd;
 	if (!file || (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)))
 		return fd;
 	fd_close(fd);

@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/fd.h"
 #include "img/unpack.h"
 
 #define PIECE (256U * 1024)
@@ -35,19 +35,13 @@ struct unpack {
 
 static int open_below(int dirfd, const char *path, size_t len)
 {
-	struct open_how how = {
-		.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
-		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS |
-			   RESOLVE_NO_XDEV,
-	};
 	char part[PATH_MAX];
-	int fd;
 
 	memcpy(part, path, len);
 	part[len] = '\0';
-	fd = (int)syscall(SYS_openat2, dirfd, len ? part : ".", &how,
-			  sizeof(how));
-	return fd < 0 ? -errno : fd;
+	return fd_openat2(dirfd, len ? part : ".", O_PATH | O_DIRECTORY,
+			  RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS |
+				  RESOLVE_NO_XDEV);
 }
 
 /* Paths may be longer than the kernel takes: in steps. */

@@ -10,6 +10,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "sys/mount.h"
 
 /* <sys/mount.h> and <linux/mount.h> do not go together in glibc 2.36. */
@@ -105,13 +106,7 @@ int mount_idmapped(const struct mount_copy *m)
 
 static int open_path(int root, const char *path, uint64_t resolve)
 {
-	struct open_how how = {
-		.flags = O_PATH | O_CLOEXEC,
-		.resolve = resolve | RESOLVE_NO_MAGICLINKS,
-	};
-	int fd = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
-
-	return fd < 0 ? -errno : fd;
+	return fd_openat2(root, path, O_PATH, resolve | RESOLVE_NO_MAGICLINKS);
 }
 
 int mount_source(const char *path)

@@ -2,6 +2,7 @@
 /* lib/base: what the rest leans on. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -11,6 +12,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -372,6 +374,59 @@ static void test_remove_mount(void)
 	good(fd_remove_tree(top, "m2", &e), &e, "so does that");
 }
 
+/* Somebody renames something all the time, somewhere else. */
+static pid_t start_renaming(void)
+{
+	pid_t pid = fork();
+
+	while (pid == 0) {
+		(void)!renameat(top, "one", top, "other");
+		(void)!renameat(top, "other", top, "one");
+	}
+	return pid;
+}
+
+static void test_open(void)
+{
+	const struct open_how how = {.flags = O_PATH | O_CLOEXEC,
+				     .resolve = RESOLVE_IN_ROOT};
+	int root, fd, plain = 0, failed = 0;
+	struct err e = {0};
+	pid_t pid;
+
+	mkdirat(top, "r", 0755);
+	mkdirat(top, "r/d", 0755);
+	mkdirat(top, "r/e", 0755);
+	(void)!symlinkat("../e", top, "r/d/l");
+	fd_close(openat(top, "one", O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+	root = openat(top, "r", O_PATH | O_CLOEXEC);
+	pid = start_renaming();
+	for (int i = 0; i < 20000; i++) {
+		fd = (int)syscall(SYS_openat2, root, "d/l", &how, sizeof(how));
+		if (fd < 0)
+			plain++;
+		else
+			fd_close(fd);
+		fd = fd_openat2(root, "d/l", O_PATH, RESOLVE_IN_ROOT);
+		if (fd < 0)
+			failed++;
+		else
+			fd_close(fd);
+	}
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	printf("# of 20000 the kernel alone gave up on %d\n", plain);
+	is_int(failed, 0, "what is renamed elsewhere fails no lookup");
+	is_int(fd_openat2(root, "none", O_PATH, RESOLVE_IN_ROOT), -ENOENT,
+	       "what is not there is not");
+	is_int(fd_openat2(root, "d/../../..", O_PATH, RESOLVE_BENEATH), -EXDEV,
+	       "nor what is outside");
+	fd_close(root);
+	(void)!unlinkat(top, "one", 0);
+	(void)!unlinkat(top, "other", 0);
+	good(fd_remove_tree(top, "r", &e), &e, "the tree goes");
+}
+
 static void test_pass(void)
 {
 	int s[2], fds[FD_PASS_MAX], got[FD_PASS_MAX];
@@ -647,6 +702,7 @@ int main(void)
 	test_remove();
 	test_remove_deep();
 	test_remove_mount();
+	test_open();
 	test_pass();
 	test_sockets();
 	test_opt();
