@@ -11,7 +11,8 @@ tree_new
 . "$(dirname "$0")/matrix.sh"
 why=$(checkpoint_why)
 [ -z "$why" ] || plan_skip_all "$why"
-echo '{"cpu_overcommit":1000}' >"$DSEC_CONFIG/node.json"
+echo '{"memory_overcommit":64,"cpu_overcommit":1000}' \
+	>"$DSEC_CONFIG/node.json"
 matrix_image || plan_skip_all "no image to test with"
 
 inside() { # SANDBOX COMMAND
@@ -68,8 +69,9 @@ run timeout 60 dsec-run -n src -i root/matrix:1 -m 128 --task job --label a=1 \
 	--detach -- /bin/python3 -S -u -c "$(cat "$T/work.py")"
 is "$status" 0 "a source" || diag "$out$err"
 src=$(field "$out" .sandbox)
-last() { # SANDBOX
-	said "$1" | tail -n 1 | cut -d' ' -f1
+last() { # SANDBOX: 0 before the first, or if it does not answer
+	last_n=$(said "$1" | tail -n 1 | cut -d' ' -f1)
+	echo "${last_n:-0}"
 }
 # shellcheck disable=SC2317 # by wait_for
 beyond() { # SANDBOX COUNT
@@ -78,6 +80,7 @@ beyond() { # SANDBOX COUNT
 # shellcheck disable=SC2317 # by wait_for
 goes_on() { # SANDBOX
 	at=$(last "$1")
+	[ "$at" -gt 0 ] || return 1
 	wait_for 30 beyond "$1" $((at + 3))
 }
 wait_for 30 beyond src 5

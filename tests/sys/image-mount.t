@@ -36,6 +36,12 @@ loops() {
 	grep -lsF "$T/" /sys/block/loop*/loop/backing_file | wc -l
 }
 
+# The kernel, or who looks at new devices, lets go a moment later.
+# shellcheck disable=SC2317 # by wait_for
+no_loops() {
+	[ "$(loops)" -eq 0 ]
+}
+
 own_meta() {
 	cat /sys/block/loop*/loop/backing_file 2>/dev/null |
 		grep -c "^$DSEC_LIB/.* (deleted)$"
@@ -139,13 +145,13 @@ killed() { # WAY CALL WHEN
 		return 1
 	}
 	killed_n=$((killed_n + 1))
-	is_mounted "$base" || [ "$(loops)" -eq 0 ] ||
+	is_mounted "$base" || wait_for 10 no_loops ||
 		killed_bad="$killed_bad $1:$2:$3:loop"
 	timeout 60 dsec-img mount root/base:1 >"$T/.o" 2>&1 ||
 		killed_bad="$killed_bad $1:$2:$3:repeat"
 	timeout 60 dsec-img unmount --all >"$T/.o" 2>&1 ||
 		killed_bad="$killed_bad $1:$2:$3:unmount"
-	! is_mounted "$base" && [ "$(loops)" -eq 0 ] && [ "$(leases)" -eq 0 ] &&
+	! is_mounted "$base" && wait_for 10 no_loops && [ "$(leases)" -eq 0 ] &&
 		[ -z "$(ls -A "$DSEC_LIB/img/dir" 2>/dev/null)" ] ||
 		killed_bad="$killed_bad $1:$2:$3:left"
 }

@@ -156,8 +156,17 @@ printf '{"single_tenant":true}\n' >"$DSEC_CONFIG/node.json"
 run timeout 60 dsec-run --snapshot kept --detach
 i=$(field "$out" .sandbox)
 if [ "$(field "$out" .memory)" = ksm ]; then
-	like "$(cat "/proc/$(dsec-ps "$i" | jq .init_pid)/ksm_stat")" \
-		"ksm_merge_any: yes" "a node of one tenant merges memory"
+	ksm=$(cat "/proc/$(dsec-ps "$i" | jq .init_pid)/ksm_stat")
+	case $ksm in
+	*ksm_merge_any*)
+		like "$ksm" "ksm_merge_any: yes" \
+			"a node of one tenant merges memory"
+		;;
+	*) # Whether it merges is seen where it does: tests/vm/guest/ksm.t.
+		skip "a node of one tenant merges memory" \
+			"this kernel does not say who has asked for it"
+		;;
+	esac
 else
 	skip "a node of one tenant merges memory" "$(field "$out" .memory)"
 fi

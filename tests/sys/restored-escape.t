@@ -105,6 +105,9 @@ same_house() { # NAME WHAT
 
 # --- before -------------------------------------------------------------------
 
+# The node keeps what it mounts for the image.
+dsec-run -i root/matrix:1 --detach -- true >"$T/warm" </dev/null
+run timeout 20 dsec-pause --stop --grace 0 "$(jq -r .sandbox "$T/warm")"
 leak_start
 up src
 lie_in_wait src escape
