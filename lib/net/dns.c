@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "net/dns_priv.h"
+#include "policy/netname.h"
 
 #define HOPS	   16  /* pointers in a name */
 #define CHAIN	   16  /* CNAMEs from the question on */
@@ -85,25 +86,6 @@ static int read_name(const struct dns_msg *m, size_t *pos, char *out, bool *odd)
 	return 0;
 }
 
-bool dns_name_canon(const char *text, char *ret)
-{
-	size_t len = strlen(text), label = 0;
-
-	if (len && text[len - 1] == '.')
-		len--;
-	if (len == 0 || len > DNS_NAME_MAX)
-		return false;
-	for (size_t i = 0; i < len; i++) {
-		ret[i] = text[i] == '.' ? '.' : canon((uint8_t)text[i]);
-		label = text[i] == '.' ? 0 : label + 1;
-		if (!ret[i] || label > 63 ||
-		    (label == 0 && (i == 0 || text[i - 1] == '.')))
-			return false;
-	}
-	ret[len] = '\0';
-	return label > 0;
-}
-
 static void take_room(struct dns_query *q, unsigned size)
 {
 	q->edns = true;
@@ -129,6 +111,7 @@ int dns_query_parse(const void *msg, size_t len, struct dns_query *ret)
 {
 	const struct dns_msg m = {msg, len};
 	const uint8_t *h = msg;
+	char canon[NETNAME_MAX + 1];
 	size_t at = DNS_HEADER;
 	unsigned class;
 
@@ -144,6 +127,9 @@ int dns_query_parse(const void *msg, size_t len, struct dns_query *ret)
 		return DNS_FORMERR;
 	if (read_name(&m, &at, ret->name, &ret->odd) < 0 || len - at < 4)
 		return DNS_FORMERR;
+	if (*ret->name &&
+	    netname_canon(ret->name, strlen(ret->name), canon) < 0)
+		ret->odd = true;
 	ret->type = (uint16_t)get16(h + at);
 	class = get16(h + at + 2);
 	at += 4;

@@ -10,9 +10,9 @@
 /*
  * DNS messages, parsed and built in the caller's storage: nothing is
  * allocated.  All of it is for bytes of strangers, sandboxes and upstreams
- * alike.  Names are held as text in their canonical form: lower case, without
- * the last dot, labels of [a-z0-9_-] of 63 bytes at most, 253 bytes in all;
- * any other name is no name here.
+ * alike.  Names are held as text: lower case, without the last dot, labels of
+ * [a-z0-9_-].  A query's name is canonical as policy/netname.h has it, or it is
+ * told as odd.
  */
 
 #define DNS_NAME_MAX  253   /* bytes of a name's text, without its NUL */
@@ -125,11 +125,5 @@ struct dns_answer {
  */
 int dns_answer_parse(const void *msg, size_t len, uint16_t id, const char *name,
 		     uint16_t type, struct dns_answer *ret);
-
-/*
- * dns_name_canon(text, ret): ${text} in canonical form into ${ret} (of
- * DNS_NAME_MAX + 1 bytes); false if it is no name.
- */
-bool dns_name_canon(const char *text, char *ret);
 
 #endif

@@ -6,11 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "net/dns.h"
 #include "net/fakename.h"
+#include "policy/netname.h"
 
 #define FILE_MAX   (2 * 1024 * 1024)
-#define LINE_BYTES (DNS_NAME_MAX + 32)
+#define LINE_BYTES (NETNAME_MAX + 32)
 #define SPAN	   ((1u << FAKENAME_BITS) - FAKENAME_FIRST)
 
 struct entry {
@@ -137,7 +137,7 @@ static bool is_fake(uint32_t addr)
 /* "ADDRESS NAME" or "ADDRESS NAME wild". */
 static int load_line(struct fakename *f, char *line)
 {
-	char *name, *wild, canon[DNS_NAME_MAX + 1];
+	char *name, *wild, canon[NETNAME_MAX + 1];
 	struct in_addr in;
 
 	name = strchr(line, ' ');
@@ -148,9 +148,9 @@ static int load_line(struct fakename *f, char *line)
 	if (wild)
 		*wild++ = '\0';
 	if (inet_pton(AF_INET, line, &in) != 1 || !is_fake(ntohl(in.s_addr)) ||
-	    !dns_name_canon(name, canon) || (wild && strcmp(wild, "wild")) ||
-	    f->n == FAKENAME_MAX || find_name(f, canon) ||
-	    find_addr(f, ntohl(in.s_addr)))
+	    netname_canon(name, strlen(name), canon) < 0 ||
+	    (wild && strcmp(wild, "wild")) || f->n == FAKENAME_MAX ||
+	    find_name(f, canon) || find_addr(f, ntohl(in.s_addr)))
 		return 0;
 	if (wild)
 		f->cost += cost_of(canon);
@@ -211,7 +211,7 @@ void fakename_free(struct fakename *f)
 	free(f);
 }
 
-/* A part of a line stays behind at most, and ends with the next one. */
+/* A part of a line stays behind at most; the next one spoils it. */
 static int append(struct fakename *f, const char *name, bool wild,
 		  struct in_addr in)
 {
@@ -222,7 +222,7 @@ static int append(struct fakename *f, const char *name, bool wild,
 	if (f->fd < 0)
 		return 0;
 	inet_ntop(AF_INET, &in, ip, sizeof(ip));
-	len = snprintf(line, sizeof(line), "%s%s %s%s\n", f->torn ? "\n" : "",
+	len = snprintf(line, sizeof(line), "%s%s %s%s\n", f->torn ? "!\n" : "",
 		       ip, name, wild ? " wild" : "");
 	if (len < 0 || (size_t)len >= sizeof(line))
 		return -EIO;

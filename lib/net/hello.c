@@ -104,7 +104,7 @@ static int take_ext(struct hello *h)
 	if (h->name_len)
 		return refuse(h, "two server names");
 	/* The list's length, the name's kind and length, the name. */
-	if (h->acc < 6 || h->acc > 5 + DNS_NAME_MAX)
+	if (h->acc < 6 || h->acc > 5 + NETNAME_MAX)
 		return refuse(h, "the server name is malformed");
 	h->name_len = (uint16_t)(h->acc - 5);
 	return number(h, LIST_LEN);
@@ -155,28 +155,16 @@ static int take(struct hello *h)
 	return refuse(h, "the server name is malformed");
 }
 
-/* An address is no name, and no top level is all digits. */
-static bool is_address(const char *name)
-{
-	const char *dot = strrchr(name, '.');
-	const char *last = dot ? dot + 1 : name;
-
-	return last[strspn(last, "0123456789")] == '\0';
-}
-
 static int take_name_byte(struct hello *h, uint8_t c)
 {
-	char text[DNS_NAME_MAX + 1];
+	char canon[NETNAME_MAX + 1];
 
 	h->name[h->name_len - h->left] = (char)c;
-	if (c == '\0' || (c == '.' && h->left == 1))
-		return refuse(h, "the server name is malformed");
 	if (h->left > 1)
 		return 0;
-	h->name[h->name_len] = '\0';
-	memcpy(text, h->name, h->name_len + 1u);
-	if (!dns_name_canon(text, h->name) || is_address(h->name))
+	if (c == '.' || netname_canon(h->name, h->name_len, canon) < 0)
 		return refuse(h, "the server name is malformed");
+	strcpy(h->name, canon);
 	return 0;
 }
 

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "net/dns.h"
+#include "policy/netname.h"
 
 /*
  * The server name of a TLS ClientHello, found as its bytes come in, whatever
@@ -17,7 +17,7 @@
 #define HELLO_MAX 16384 /* bytes looked at */
 
 struct hello {
-	char name[DNS_NAME_MAX + 1]; /* when done: canonical */
+	char name[NETNAME_MAX + 1]; /* when done: canonical */
 	bool ech; /* has encrypted_client_hello: the name is the outer one */
 	const char *why; /* when refused: a literal for people */
 	/* the parser's */
