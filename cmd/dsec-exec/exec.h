@@ -70,7 +70,7 @@ int copy_main(const struct tree *tree, const char *from, const char *to,
 /*
  * The sealed helper inside the sandbox (helper.c).
  *
- * helper_start(c, args, user, ret, e):
+ * file_helper_start(c, args, user, ret, e):
  * Ask the supervisor to start it with ${args} (an array of strings, a new
  * reference is taken) as ${user} (NULL: the sandbox's) and take its
  * descriptors: blocking pipes, the caller's.  -EALREADY when ${c}->key was used
@@ -84,8 +84,8 @@ int copy_main(const struct tree *tree, const char *from, const char *to,
 struct helper {
 	int in, out, err;
 };
-int helper_start(struct file_call *c, json_t *args, const char *user,
-		 struct helper *ret, struct err *e);
+int file_helper_start(struct file_call *c, json_t *args, const char *user,
+		      struct helper *ret, struct err *e);
 int helper_end(struct file_call *c, int *ret_status, struct err *e);
 
 #endif

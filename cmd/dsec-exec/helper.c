@@ -39,8 +39,8 @@ static int repeated(struct file_call *c, const json_t *rec, struct err *e)
 	return -EALREADY;
 }
 
-int helper_start(struct file_call *c, json_t *args, const char *user,
-		 struct helper *ret, struct err *e)
+int file_helper_start(struct file_call *c, json_t *args, const char *user,
+		      struct helper *ret, struct err *e)
 {
 	auto_ctl_record struct ctl_record rec = {0};
 	auto_json json_t *req = NULL;

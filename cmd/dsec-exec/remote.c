@@ -85,7 +85,7 @@ int remote_start(struct remote *rm, struct file_call *c, json_t *args,
 		return err_sys(e, ENOMEM, "request");
 	/* A helper that gives up closes its input and says why elsewhere. */
 	signal(SIGPIPE, SIG_IGN);
-	r = helper_start(c, args, json_string_value(user), &rm->h, e);
+	r = file_helper_start(c, args, json_string_value(user), &rm->h, e);
 	json_decref(args);
 	if (r < 0)
 		return r;
