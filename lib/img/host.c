@@ -66,7 +66,9 @@ static const struct {
 	 "127.0.0.1 localhost\n::1 localhost ip6-localhost\n"
 	 "127.0.1.1 sandbox\n"},
 	{"etc/hostname", "sandbox\n"},
-	{"etc/resolv.conf", "# nothing is reachable from here\n"},
+	/* The same in every sandbox, so that what its policy lets it reach may
+	 * change: where there is no network, asking fails at once. */
+	{"etc/resolv.conf", "nameserver 198.18.0.1\n"},
 };
 /* clang-format on */
 
@@ -247,7 +249,7 @@ static int make_once(const char *lib, const char *path, fill_fn *fill,
 
 int host_root(const char *lib, char *path, size_t size, struct err *e)
 {
-	if (snprintf(path, size, "%s/img/host-%llx-%llx", lib,
+	if (snprintf(path, size, "%s/img/host-2-%llx-%llx", lib,
 		     stamp("/etc/ld.so.cache"),
 		     stamp("/etc/alternatives")) >= (int)size)
 		return err_sys(e, ENAMETOOLONG, "%s", lib);
@@ -256,7 +258,7 @@ int host_root(const char *lib, char *path, size_t size, struct err *e)
 
 int host_etc(const char *lib, char *path, size_t size, struct err *e)
 {
-	if (snprintf(path, size, "%s/img/etc-1", lib) >= (int)size)
+	if (snprintf(path, size, "%s/img/etc-2", lib) >= (int)size)
 		return err_sys(e, ENAMETOOLONG, "%s", lib);
 	return make_once(lib, path, fill_etc, e);
 }
