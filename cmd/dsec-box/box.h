@@ -19,7 +19,13 @@
  */
 
 /* The descriptors it is started with. */
-enum { BOX_FD_CLAIM = 3, BOX_FD_LISTEN, BOX_FD_REPORT, BOX_FD_INIT };
+enum {
+	BOX_FD_CLAIM = 3,
+	BOX_FD_LISTEN,
+	BOX_FD_REPORT,
+	BOX_FD_INIT,
+	BOX_FD_PUBLISH, /* and those after it; see --publish */
+};
 
 enum box_state { BOX_RUNNING, BOX_PAUSED, BOX_STOPPING, BOX_STOPPED };
 
@@ -38,6 +44,8 @@ struct exec;
 struct job;
 struct session;
 struct left;
+struct relay;
+struct relay_port;
 struct worker;
 
 /* Time limits of the sandbox in ms; 0: none. */
@@ -108,6 +116,14 @@ struct box {
 	uint64_t next_exec, next_session, next_helper;
 	struct session *sessions;
 	unsigned nsessions;
+	/* Connections from outside (relay.h). */
+	struct relay_port *ports;
+	unsigned nports;
+	struct relay *relays;
+	unsigned nrelays;
+	struct ask *connected; /* each has one of its own */
+	uint64_t relays_total, relays_refused;
+
 	struct left *left; /* left.h */
 	unsigned nleft;
 	struct conn *conns;

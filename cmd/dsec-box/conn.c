@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "conn.h"
 #include "exec.h"
+#include "life.h"
 #include "ops.h"
 #include "pause.h"
 #include "repeat.h"
@@ -70,6 +71,8 @@ static void ask_drop(struct ask *a)
 	json_decref(a->req);
 	free(a->key);
 	pause_deserted(a->box);
+	if (a->relayed)
+		life_quiet(a->box);
 	free(a);
 }
 

@@ -28,6 +28,7 @@ struct ask {
 	bool job;      /* box.job is its */
 	json_t *req;   /* parked: what it asks for */
 	bool awake;    /* parked: for the sandbox to be awake */
+	bool relayed;  /* it has a connection into the sandbox */
 	char *key;     /* its answer is kept under, if any */
 	uint64_t key_hash;
 };

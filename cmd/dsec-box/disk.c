@@ -11,12 +11,14 @@
 #include "ckpt/ckpt.h"
 #include "box/claim.h"
 #include "box/init_report.h"
+#include "box/net.h"
 #include "life/teardown.h"
 #include "exec.h"
 #include "life.h"
 #include "outer.h"
 #include "pause.h"
 #include "reexec.h"
+#include "relay.h"
 #include "wire/record.h"
 
 #define KILL_MS	 5000
@@ -95,12 +97,14 @@ int disk_enter(struct box *b, struct err *e)
 	}
 	b->table = table;
 	remember_use(b);
+	relay_cut(b);
 	outer_sleep(b);
 	end_processes(b, cgroups);
 	dup3(null, b->init_fd, O_CLOEXEC); /* its number stays taken */
 	b->init_pid = 0;
 	cgroup_freezer_done(&b->freezer);
 	cgroup_remove(cgroups, b->id, NULL);
+	net_detach(&b->tree, b->id);
 	resize(b, CLAIM_DISK_ONLY, NULL);
 	b->level = BOX_DISK;
 	life_set_state(b, BOX_PAUSED);
@@ -117,6 +121,7 @@ static void unmake(struct box *b)
 		cgroup_kill(cgroups, b->id, NULL, KILL_MS, NULL, NULL);
 		cgroup_remove(cgroups, b->id, NULL);
 	}
+	net_detach(&b->tree, b->id);
 	resize(b, CLAIM_DISK_ONLY, NULL);
 }
 

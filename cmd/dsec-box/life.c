@@ -17,6 +17,7 @@
 #include "measure.h"
 #include "pause.h"
 #include "record.h"
+#include "relay.h"
 #include "session.h"
 #include "state.h"
 #include "wire/exit.h"
@@ -113,7 +114,7 @@ void life_set_state(struct box *b, enum box_state state)
 
 static bool is_active(const struct box *b)
 {
-	return b->nexecs > 0;
+	return b->nexecs > 0 || relay_active(b);
 }
 
 static void on_idle(struct loop *l, struct loop_timer *t)
@@ -234,6 +235,7 @@ int life_inspect_record(struct box *b, json_t **ret, struct err *e)
 			    json_integer((json_int_t)(st.cpu_us / 1000)));
 	json_object_set_new(spec, "pids", json_integer(st.pids));
 	json_object_set_new(spec, "execs", json_integer(b->nexecs));
+	json_object_set_new(spec, "relays", json_integer(b->nrelays));
 	json_object_set_new(spec, "idle_ms",
 			    json_integer(is_active(b)
 						 ? 0
@@ -309,6 +311,7 @@ static void over(struct box *b)
 	death = death_record(b);
 	if (death && teardown_record(&b->tree, b->id, death, NULL) < 0)
 		keep_death(b, death);
+	relay_end(b);
 	left_drop_all(b);
 	session_abandon_all(b);
 	while (b->execs)

@@ -26,16 +26,19 @@
 #include "exec.h"
 #include "life.h"
 #include "reexec.h"
+#include "relay.h"
 #include "wire/exit.h"
 
 #define USAGE	 "usage: dsec-box SANDBOX"
 #define FLUSH_MS 1000
 
-enum { OPT_STATE, OPT_HELP };
+enum { OPT_STATE, OPT_PUBLISH, OPT_HELP };
 
 static const struct opt options[] = {
 	[OPT_STATE] = {"state", NULL, 0, "FD",
 		       "go on from what the program before wrote to FD"},
+	[OPT_PUBLISH] = {"publish", NULL, 0, "N",
+			 "sockets of published ports stand on 7 and so on"},
 	[OPT_HELP] = {"help", NULL, 'h', NULL, "show this"},
 };
 
@@ -216,7 +219,8 @@ static int find_init(struct box *b, const json_t *was, struct err *e)
 	return 0;
 }
 
-static int begin(struct box *b, const char *id, int state, struct err *e)
+static int begin(struct box *b, const char *id, int state, unsigned publish,
+		 struct err *e)
 {
 	static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
 	auto_json json_t *was = NULL;
@@ -257,7 +261,9 @@ static int begin(struct box *b, const char *id, int state, struct err *e)
 		return r;
 	if (was)
 		return reexec_load(b, was, e);
-	r = life_start(b, e);
+	r = relay_begin(b, BOX_FD_PUBLISH, publish, e);
+	if (r == 0)
+		r = life_start(b, e);
 	if (r == 0)
 		exec_first(b);
 	return r;
@@ -294,6 +300,7 @@ int main(int argc, char **argv)
 	};
 	const char *arg, *id = NULL;
 	struct err e = {0};
+	unsigned publish = 0;
 	int row, state = -1, r;
 
 	log_init("dsec-box");
@@ -304,6 +311,10 @@ int main(int argc, char **argv)
 		}
 		if (r >= 0 && row == OPT_STATE) {
 			state = (int)strtol(arg, NULL, 10);
+			continue;
+		}
+		if (r >= 0 && row == OPT_PUBLISH) {
+			publish = (unsigned)strtoul(arg, NULL, 10);
 			continue;
 		}
 		if (r >= 0 && row == OPT_HELP) {
@@ -317,7 +328,7 @@ int main(int argc, char **argv)
 		return EXIT_USAGE_ERROR;
 	}
 	settle_in();
-	r = begin(&b, id, state, &e);
+	r = begin(&b, id, state, publish, &e);
 	if (r == 0) {
 		box_busy(&b);
 		r = loop_run(b.loop, &e);

@@ -15,6 +15,7 @@
 #include "life.h"
 #include "ops.h"
 #include "pause.h"
+#include "relay.h"
 #include "repeat.h"
 #include "session.h"
 #include "wire/record.h"
@@ -92,6 +93,9 @@ static const struct field snapshot_fields[] = {
 };
 static const struct field inspect_fields[] = {
 	F("pss", FIELD_BOOL, 0, 0),
+};
+static const struct field connect_fields[] = {
+	F("port", FIELD_INT, 1, 65535),
 };
 static const struct field stop_fields[] = {
 	F("grace_ms", FIELD_MS, 0, 600000),
@@ -444,6 +448,7 @@ static const struct op {
 	{"resume", NULL, 0, pause_op_resume},
 	{"snapshot", T(snapshot_fields), pause_op_snapshot},
 	{"hold", NULL, 0, pause_op_hold},
+	{"connect", T(connect_fields), relay_op_connect},
 	{"stop", T(stop_fields), op_stop},
 	{"inspect", T(inspect_fields), op_inspect},
 	{"watch", NULL, 0, op_watch},

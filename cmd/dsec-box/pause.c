@@ -8,6 +8,7 @@
 #include "life.h"
 #include "ops.h"
 #include "pause.h"
+#include "relay.h"
 #include "wire/field.h"
 #include "worker.h"
 
@@ -87,6 +88,8 @@ void pause_unpark(struct box *b)
 			;
 		take_up(a);
 	}
+	if (!is_busy(b))
+		relay_awake(b);
 }
 
 void pause_refuse(struct box *b, const struct err *why)
@@ -98,6 +101,7 @@ void pause_refuse(struct box *b, const struct err *why)
 		if (a->awake)
 			ask_fail(a, why);
 	}
+	relay_refuse(b, why);
 	pause_unpark(b);
 }
 
@@ -220,21 +224,27 @@ int pause_freeze(struct box *b, struct err *e)
 	return 0;
 }
 
-int pause_awake(struct ask *a, json_t *req, struct err *e)
+int pause_wake(struct box *b, struct err *e)
 {
-	struct box *b = a->box;
-
 	if (is_over(b))
 		return life_stopped(b, e);
 	if (is_busy(b))
-		return park(a, req, true);
+		return 1;
 	if (b->state == BOX_RUNNING)
 		return 0;
 	if (b->level != BOX_DISK)
 		return pause_thaw(b, e);
-	park(a, req, true);
 	disk_wake(b);
 	return 1;
+}
+
+int pause_awake(struct ask *a, json_t *req, struct err *e)
+{
+	struct box *b = a->box;
+
+	int r = pause_wake(b, e);
+
+	return r == 1 ? park(a, req, true) : r;
 }
 
 /* The ops. */
@@ -371,4 +381,5 @@ void pause_abort(struct box *b)
 	loop_timer_set(b->loop, &b->wake_timer, 0);
 	while (b->parked)
 		ask_fail(b->parked, &e);
+	relay_refuse(b, &e);
 }

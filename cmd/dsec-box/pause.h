@@ -18,6 +18,12 @@
  */
 int pause_awake(struct ask *a, json_t *req, struct err *e);
 
+/*
+ * pause_wake(b, e): the same for who is no request: 0: it runs; 1: not yet, and
+ * relay_awake() or relay_refuse() will come.
+ */
+int pause_wake(struct box *b, struct err *e);
+
 /* The ops: 1: the ask is answered or waits; -errno. */
 int pause_op_pause(struct ask *a, json_t *req, struct err *e);
 int pause_op_resume(struct ask *a, json_t *req, struct err *e);

@@ -15,4 +15,9 @@
  */
 json_t *reexec_save(struct box *b, bool copy, struct err *e);
 
+/* reexec_save_asks(list): those that wait in ${list}; reexec_load_asks(b, j,
+ * list): into it again, as far as their connections are there. */
+json_t *reexec_save_asks(const struct ask *list);
+void reexec_load_asks(struct box *b, const json_t *j, struct ask **list);
+
 #endif

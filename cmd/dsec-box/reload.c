@@ -17,6 +17,7 @@
 #include "ops.h"
 #include "reexec.h"
 #include "reexec_priv.h"
+#include "relay.h"
 #include "session_priv.h"
 
 #define STATE_MAX (64 * 1024 * 1024)
@@ -78,7 +79,7 @@ static void load_ask(struct box *b, const json_t *j, struct ask **list)
 	ops_deadline(a, get(j, "deadline"));
 }
 
-static void load_asks(struct box *b, const json_t *j, struct ask **list)
+void reexec_load_asks(struct box *b, const json_t *j, struct ask **list)
 {
 	for (size_t i = json_array_size(j); i-- > 0;)
 		load_ask(b, json_array_get(j, i), list);
@@ -263,7 +264,7 @@ static int load_input(struct box *b, struct exec *x, const json_t *j,
 		r = exec_input_add(x, data, len, json_flag(v, "close"), &in, e);
 		if (r < 0)
 			return r;
-		load_asks(b, json_object_get(v, "asks"), &in->list);
+		reexec_load_asks(b, json_object_get(v, "asks"), &in->list);
 	}
 	exec_input_run(x);
 	return 0;
@@ -302,7 +303,7 @@ static int load_exec(struct box *b, const json_t *j, struct err *e)
 		r = exec_tty(x, e);
 	if (r == 0)
 		r = load_input(b, x, j, e);
-	load_asks(b, json_object_get(j, "waiters"), &x->waiters);
+	reexec_load_asks(b, json_object_get(j, "waiters"), &x->waiters);
 	return r;
 }
 
@@ -375,8 +376,8 @@ static int load_session(struct box *b, const json_t *j, struct err *e)
 	b->sessions = s;
 	b->nsessions++;
 	load_queue(s, j);
-	load_asks(b, json_object_get(j, "opener"), &s->opener);
-	load_asks(b, json_object_get(j, "closers"), &s->closers);
+	reexec_load_asks(b, json_object_get(j, "opener"), &s->opener);
+	reexec_load_asks(b, json_object_get(j, "closers"), &s->closers);
 	if (is_alive(b) && !s->ending && s->pidfd < 0)
 		s->pidfd = dead_pidfd(e);
 	if (!s->ending)
@@ -528,11 +529,13 @@ static int load_things(struct box *b, const json_t *j, struct err *e)
 		r = load_keep(b, json_object_get(j, "keep"), e);
 	if (r < 0)
 		return r;
-	load_asks(b, json_object_get(j, "watchers"), &b->watchers);
-	load_asks(b, json_object_get(j, "holders"), &b->holders);
-	load_asks(b, json_object_get(j, "parked"), &b->parked);
+	reexec_load_asks(b, json_object_get(j, "watchers"), &b->watchers);
+	reexec_load_asks(b, json_object_get(j, "holders"), &b->holders);
+	reexec_load_asks(b, json_object_get(j, "parked"), &b->parked);
 	b->held = json_flag(j, "held");
-	return 0;
+	if (json_object_get(j, "relay"))
+		return relay_load(b, json_object_get(j, "relay"), e);
+	return json_flag(j, "checkpoint") ? relay_again(b, e) : 0;
 }
 
 /* What has become of the processes meanwhile. */

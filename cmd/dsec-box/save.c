@@ -10,6 +10,7 @@
 #include "outer.h"
 #include "pause.h"
 #include "reexec_priv.h"
+#include "relay.h"
 #include "session_priv.h"
 
 /* Writing down.  Descriptors keep their numbers. */
@@ -34,7 +35,7 @@ static json_t *save_ask(const struct ask *a)
 	return j;
 }
 
-static json_t *save_asks(const struct ask *list)
+json_t *reexec_save_asks(const struct ask *list)
 {
 	json_t *j = json_array();
 
@@ -113,7 +114,7 @@ static json_t *save_input(const struct exec *x, bool copy)
 	for (const struct exec_input *in = x->input; in; in = in->next) {
 		json_t *j = json_pack("{s:b, s:o}", "close", in->close, "asks",
 				      copy ? json_array()
-					   : save_asks(in->list));
+					   : reexec_save_asks(in->list));
 
 		json_set_b64(j, "data", in->data + in->done,
 			     in->len - in->done);
@@ -164,7 +165,7 @@ static json_t *save_exec(const struct exec *x, bool copy)
 		save_stream(&x->out[0], copy), save_stream(&x->out[1], copy),
 		"tty_fd", x->tty_fd, "tty_pipe", x->tty_pipe, "stdin_fd",
 		x->stdin_fd, "stdin_ref", x->stdin_ref, "waiters",
-		copy ? json_array() : save_asks(x->waiters));
+		copy ? json_array() : reexec_save_asks(x->waiters));
 
 	if (!j)
 		return NULL;
@@ -198,8 +199,9 @@ static json_t *save_session(const struct session *s, bool copy)
 		      s->last, "noise", (json_int_t)s->noise, "shell", s->shell,
 		      "ready", s->ready, "ending", s->ending, "dead", s->dead,
 		      "queue", queue, "opener",
-		      copy ? json_array() : save_asks(s->opener), "closers",
-		      copy ? json_array() : save_asks(s->closers));
+		      copy ? json_array() : reexec_save_asks(s->opener),
+		      "closers",
+		      copy ? json_array() : reexec_save_asks(s->closers));
 	if (!j)
 		return NULL;
 	if (s->current)
@@ -301,10 +303,12 @@ static void save_clients(const struct box *b, json_t *j)
 
 	put_fd(j, "helper_fd", b->helper_fd);
 	json_object_set_new(j, "conns", save_conns(b));
-	json_object_set_new(j, "watchers", save_asks(b->watchers));
-	json_object_set_new(j, "holders", save_asks(b->holders));
-	json_object_set_new(j, "parked", save_asks(b->parked));
+	json_object_set_new(j, "watchers", reexec_save_asks(b->watchers));
+	json_object_set_new(j, "holders", reexec_save_asks(b->holders));
+	json_object_set_new(j, "parked", reexec_save_asks(b->parked));
 	json_object_set_new(j, "held", json_boolean(b->held));
+	if (b->nports > 0 || relay_active(b))
+		json_object_set_new(j, "relay", relay_save(b));
 	for (size_t i = 0; i < b->nkeep; i++)
 		json_array_append_new(keep, json_integer(b->keep[i]));
 	json_object_set_new(j, "keep", keep);

@@ -38,6 +38,9 @@ static int put_made(const struct creator *c, const struct created *m,
 				    json_string(c->image.checkpointable
 							? "the profile"
 							: c->image.why_not));
+	if (json_object_get(spec, "published"))
+		json_object_set(made, "published",
+				json_object_get(spec, "published"));
 	if (json_object_get(spec, "command"))
 		json_object_set_new(made, "exec", json_string("e0"));
 	return json_object_update(rec, made) < 0 ? err_sys(e, ENOMEM, "record")

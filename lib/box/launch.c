@@ -15,6 +15,7 @@
 #include "box/env.h"
 #include "box/init_report.h"
 #include "box/launch.h"
+#include "box/net.h"
 #include "box/node.h"
 #include "box/reapply.h"
 #include "box/stage.h"
@@ -192,8 +193,29 @@ static int wait_hello(const struct launched *p, struct err *e)
 	return 0;
 }
 
+/* Pid 1's program has begun: all that is to be true before another runs. */
+static int settle(struct launch *l, struct stage *st, struct launched *p,
+		  struct net *net, struct err *e)
+{
+	int r;
+
+	/* The helper works while pid 1 does. */
+	r = net_send(net, p->pid, e);
+	if (r == 0)
+		r = wait_hello(p, e);
+	if (r == 0)
+		r = reapply(l->cgroups, l->id, l->spec, e);
+	if (r == 0 && st->cwd_made)
+		r = give_cwd(l, st, p->pid, e);
+	if (r == 0)
+		r = net_finish(net, e);
+	if (r == 0 && l->command)
+		r = release_command(l, st, p->pid, e);
+	return r;
+}
+
 static int run_stage(struct launch *l, struct stage *st, struct launched *p,
-		     struct err *e)
+		     struct net *net, struct err *e)
 {
 	struct clone_child c = {
 		.flags = CLONE_VFORK | CLONE_FILES | CLONE_NEWPID | CLONE_NEWNS,
@@ -218,20 +240,14 @@ static int run_stage(struct launch *l, struct stage *st, struct launched *p,
 		return r;
 	}
 	fd_close(steal_fd(&st->report_w));
-	r = wait_hello(p, e);
-	if (r == 0)
-		r = reapply(l->cgroups, l->id, l->spec, e);
-	if (r == 0 && st->cwd_made)
-		r = give_cwd(l, st, p->pid, e);
-	if (r == 0 && l->command)
-		r = release_command(l, st, p->pid, e);
+	r = settle(l, st, p, net, e);
 	if (r < 0)
 		launch_end(p);
 	return r;
 }
 
 static int start(struct launch *l, struct stage *st, struct launched *p,
-		 struct err *e)
+		 struct net *net, struct err *e)
 {
 	bool nested = l->profile->nested;
 	int pipefd[2], r;
@@ -247,7 +263,7 @@ static int start(struct launch *l, struct stage *st, struct launched *p,
 		return err_sys(e, errno, "pipe");
 	p->report = pipefd[0];
 	st->report_w = pipefd[1];
-	r = run_stage(l, st, p, e);
+	r = run_stage(l, st, p, net, e);
 	p->command = st->command;
 	p->command_pidfd = st->command_pidfd;
 	return r;
@@ -256,9 +272,11 @@ static int start(struct launch *l, struct stage *st, struct launched *p,
 int launch_start(struct launch *l, struct launched *ret, struct err *e)
 {
 	struct launched p = {.pidfd = -1, .report = -1, .command_pidfd = -1};
+	struct net net;
 	struct stage st = {
 		.l = l,
 		.join.into = -1,
+		.net = net_strength(l->spec) ? &net : NULL,
 		.userns = -1,
 		.report_w = -1,
 		.command_pidfd = -1,
@@ -274,9 +292,12 @@ int launch_start(struct launch *l, struct launched *ret, struct err *e)
 		l->command->profile = l->profile;
 		l->command->confined = true;
 	}
-	r = stage_lay_out(&st, e);
+	r = net_begin(&net, l->tree, l->id, l->spec, e);
 	if (r == 0)
-		r = start(l, &st, &p, e);
+		r = stage_lay_out(&st, e);
+	if (r == 0)
+		r = start(l, &st, &p, &net, e);
+	net_done(&net);
 	cgroup_join_done(&st.join);
 	if (st.userns >= 0)
 		fd_close(st.userns);

@@ -42,7 +42,8 @@ struct launched {
  * Return 0 when pid 1 runs (and the command, if any, was executed); all
  * descriptors are close-on-exec and the caller's.  On failure no process is
  * left.  Codes as become_error(), "user_unknown", "mount_denied" and system
- * errors.  The process must be root, without threads; it becomes non-dumpable.
+ * errors; those of net_attach(), whose network is not undone here.  The process
+ * must be root, without threads; it becomes non-dumpable.
  */
 int launch_start(struct launch *l, struct launched *ret, struct err *e);
 

@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include "box/tree.h"
+#include "policy/netpol.h"
 #include "wire/json.h"
 
 /*
@@ -17,16 +18,13 @@
  * ended.  The rules themselves are enforced by the helper (net/helper.h),
  * which is given the sockets that it serves inside.
  *
- * For a sandbox of strength "none" every function here returns at once.
+ * What was put in place is written down in $DSEC_RUN/sb/<id>/net.json, for
+ * whoever takes it away.  For a sandbox of strength "none" there is no such
+ * file, and every function here returns at once.
  */
 
-enum net_strength { NET_NONE, NET_NAMES, NET_ROUTED };
-
-/* net_strength(spec): by its "network"; NET_NONE where it has none. */
-enum net_strength net_strength(const json_t *spec);
-
-/* net_strength_name(s): "none", "names", "routed". */
-const char *net_strength_name(enum net_strength s);
+/* net_strength(spec): by its "network"; NETPOL_NONE where it has none. */
+enum netpol_strength net_strength(const json_t *spec);
 
 /*
  * net_plan(t, spec, e):
@@ -43,66 +41,88 @@ int net_plan(const struct tree *t, json_t *spec, struct err *e);
  * number): address and routes, sockets inside for every port of the policy that
  * has none yet, the helper told; the helper is started if need be.  What is in
  * place already stays, so it is also the way to a policy with more ports, and
- * back after the helper died.  The process has no threads.  On failure what was
- * made is undone.  "unsupported": the node cannot; "configuration": it is not
- * set up for it; "busy": a port is taken inside.
+ * back after the helper died.  The process has no threads; whoever may not be
+ * alone holds sb/<id>/net.lock.  "unsupported": the node cannot;
+ * "configuration": it is not set up for it; "busy": a port is taken inside.
  */
 int net_attach(const struct tree *t, const char *id, pid_t pid,
 	       const json_t *spec, struct err *e);
 
 /*
- * net_detach(t, id, spec):
+ * net_detach(t, id):
  * The processes of ${id} have ended, or are about to: the helper forgets it and
  * lets go of its sockets, its link is removed.  Fine when there is nothing;
  * never starts the helper, never fails: whatever could not be done now,
  * net_clean() does.
  */
-void net_detach(const struct tree *t, const char *id, const json_t *spec);
+void net_detach(const struct tree *t, const char *id);
 
 /*
- * net_clean(t, ret_n, e):
- * Detach all that the helper or the transit namespace has of sandboxes that are
- * not there any more; how many into *${ret_n} (may be NULL).
+ * net_clean(t, fix, ret_n, e):
+ * What the helper or the transit namespace has of sandboxes that are not there
+ * any more: how many into *${ret_n}; with ${fix} it is taken away.
  */
-int net_clean(const struct tree *t, unsigned *ret_n, struct err *e);
+int net_clean(const struct tree *t, bool fix, unsigned *ret_n, struct err *e);
+
+/*
+ * net_mend(t, ret_n, e):
+ * Attach every live sandbox that has a network and that the helper does not
+ * know: after it died, or the node's tables did.  The helper is started if
+ * there is such a sandbox.  How many were attached into *${ret_n} (may be
+ * NULL).  Goes on after a failure and returns the first.
+ */
+int net_mend(const struct tree *t, unsigned *ret_n, struct err *e);
+
+/* net_lock(t, id, ret_fd, e): sb/<id>/net.lock, waiting for it. */
+int net_lock(const struct tree *t, const char *id, int *ret_fd, struct err *e);
 
 /*
  * The steps of net_attach(), for a launch, which has better to do than wait:
  *
- *   net_begin(n, e)    connect to the helper; before there are processes
+ *   net_begin(n, t, id, spec, e)  connect to the helper; before there are
+ *                                 processes
  *   net_inside(n)      in the sandbox's network namespace, by whoever has
  *                      CAP_NET_ADMIN there and shares our descriptors and
- *                      memory: raw system calls alone; 0, or -errno with
+ *                      memory; allocates nothing; 0, or -errno with
  *                      ${n}->what
- *   net_send(n, e)     the link, if any, and all of it to the helper
+ *   net_send(n, pid, e)  the link, if any, and all of it to the helper
  *   net_finish(n, e)   its answer: it is in force
- *   net_undo(n)        after any failure: nothing is left
- *   net_done(n)        always last
+ *   net_done(n)        always last; after a failure net_detach() is due
  */
-#define NET_PORTS_MAX 64
+struct helper;
 
 struct net {
 	const struct tree *tree;
 	const char *id;
 	const json_t *spec;
-	bool live; /* what is there stays */
-
-	enum net_strength strength;
-	uint16_t port[NET_PORTS_MAX];
-	int tcp[NET_PORTS_MAX]; /* listening inside; -1 */
+	enum netpol_strength strength;
+	uint16_t port[NETPOL_LISTEN_MAX];
+	int tcp[NETPOL_LISTEN_MAX]; /* listening inside; -1: not ours to make */
 	size_t nports;
-	int udp53, tcp53, rtnl; /* made inside */
-	int ctl;		/* to the helper */
-	bool sent;
+	int udp53, tcp53;
+	int denied, names; /* its files */
+	bool keep;	   /* a port that is taken inside is left out */
+	int lock;	   /* net.lock, until it is done */
+	struct helper *helper;
+	/* routed */
+	int transit;
+	uint32_t address, slot;
+	unsigned mbit;
+	char address_text[16], mac_text[18], iface[16];
 	const char *what; /* that failed inside */
 };
+
+/*
+ * net_addresses(strength): of the network namespace we are in: those that the
+ * sandbox keeps, whoever talks to it.  Allocates nothing; 0 or -errno.
+ */
+int net_addresses(enum netpol_strength strength);
 
 int net_begin(struct net *n, const struct tree *t, const char *id,
 	      const json_t *spec, struct err *e);
 int net_inside(struct net *n);
-int net_send(struct net *n, struct err *e);
+int net_send(struct net *n, pid_t pid, struct err *e);
 int net_finish(struct net *n, struct err *e);
-void net_undo(struct net *n);
 void net_done(struct net *n);
 
 #endif

@@ -350,6 +350,14 @@ static int join_user(struct stage *st)
 	return 0;
 }
 
+/* While we may: the network is ours to set up until pid 1 is confined. */
+static bool set_up_net(struct stage *st)
+{
+	int r = st->net ? net_inside(st->net) : 0;
+
+	return ok(st, r < 0 ? st->net->what : "", r);
+}
+
 static int take_namespaces(struct stage *st)
 {
 	int flags = CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS |
@@ -362,7 +370,7 @@ static int take_namespaces(struct stage *st)
 	else if (join_user(st) < 0)
 		return st->r;
 	if (!ok(st, "make namespaces", sys(unshare(flags))) ||
-	    !ok(st, "bring lo up", raise_lo()) ||
+	    !ok(st, "bring lo up", raise_lo()) || !set_up_net(st) ||
 	    !ok(st, "set the host name",
 		sys(sethostname(st->hostname, strlen(st->hostname)))))
 		return st->r;

@@ -3,6 +3,7 @@
 #define BOX_STAGE_H
 
 #include "box/launch.h"
+#include "box/net.h"
 
 #define STAGE_MOUNTS_MAX 32
 #define STAGE_LAYERS_MAX 18 /* ENV_LAYERS_MAX and our own */
@@ -22,8 +23,9 @@ struct stage_mount {
 struct stage {
 	const struct launch *l;
 	struct cgroup_join join;
-	int userns;   /* the sandbox's */
-	int report_w; /* write end of dsec-init's pipe */
+	struct net *net; /* made in its network namespace; NULL: nothing */
+	int userns;	 /* the sandbox's */
+	int report_w;	 /* write end of dsec-init's pipe */
 	char dev[PATH_MAX];
 	char root[PATH_MAX]; /* a directory to mount the root on */
 	char pool[PATH_MAX]; /* "" unless layers have a mount of their own */

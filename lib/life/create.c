@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/proc.h"
 #include "base/sig.h"
+#include "box/net.h"
 #include "life/create_priv.h"
 #include "life/teardown.h"
 #include "sys/clone.h"
@@ -324,6 +325,51 @@ int create_hosts(const struct creator *c, const json_t *spec,
 	return r;
 }
 
+/* Its address follows from its place among the sandboxes. */
+static int put_slot(json_t *spec, const struct created *m, struct err *e)
+{
+	if (net_strength(spec) == NETPOL_NONE)
+		return 0;
+	return json_object_set_new(spec, "slot",
+				   json_integer(m->claim.slot)) < 0
+		       ? err_sys(e, ENOMEM, "spec")
+		       : 0;
+}
+
+/* The node listens before anything runs; dsec-box serves it. */
+static int listen_outside(json_t *spec, struct created *m, struct err *e)
+{
+	json_t *words = json_object_get(spec, "publish"), *v;
+	auto_json json_t *list = json_array();
+	struct publish p;
+	size_t i;
+	int fd, r;
+
+	if (json_array_size(words) == 0)
+		return 0;
+	r = publish_check(words, e);
+	if (r < 0)
+		return r;
+	json_array_foreach(words, i, v) {
+		r = publish_parse(json_string_value(v), &p, e);
+		fd = r < 0 ? r : publish_listen(&p, e);
+		if (fd < 0)
+			return fd;
+		m->publish[m->npublish++] = fd;
+		if (json_array_append_new(list, publish_json(&p)) < 0)
+			return err_sys(e, ENOMEM, "publish");
+	}
+	return json_object_set(spec, "published", list) < 0
+		       ? err_sys(e, ENOMEM, "publish")
+		       : 0;
+}
+
+static void close_outside(struct created *m)
+{
+	while (m->npublish > 0)
+		fd_close(m->publish[--m->npublish]);
+}
+
 /* Everything of a sandbox that is not a process. */
 static int prepare(struct creator *c, json_t *spec, bool supervised,
 		   struct created *m, struct err *e)
@@ -347,6 +393,8 @@ static int prepare(struct creator *c, json_t *spec, bool supervised,
 	if (r == 0)
 		r = create_use_profile(c, json_str(spec, "profile"), e);
 	if (r == 0)
+		r = net_plan(c->tree, spec, e);
+	if (r == 0)
 		r = tree_new_id(c->tree, m->id, e);
 	want.layers = c->image.digests;
 	if (r == 0)
@@ -360,7 +408,12 @@ static int prepare(struct creator *c, json_t *spec, bool supervised,
 		r = cgroup_make(c->cgroups, m->id, &lim, e);
 	if (r == 0)
 		r = create_hosts(c, spec, m, e);
+	if (r == 0)
+		r = put_slot(spec, m, e);
 	if (r == 0 && supervised)
+		r = listen_outside(spec, m, e);
+	/* The network of a one-shot is put in place again from it too. */
+	if (r == 0 && (supervised || net_strength(spec) != NETPOL_NONE))
 		r = write_spec(c, spec, m, e);
 	return r;
 }
@@ -397,6 +450,7 @@ static int let_go(const struct creator *c, struct created *m, int r,
 /* Undo what a failed creation left; what failed first is what is told. */
 void create_undo(const struct creator *c, struct created *m)
 {
+	close_outside(m);
 	if (m->claim.fd < 0)
 		return;
 	(void)let_go(c, m, teardown(c->tree, c->cgroups, m->id, NULL, NULL),
@@ -410,6 +464,10 @@ int create_one_shot(struct creator *c, json_t *spec, struct become *command,
 	int r;
 
 	*ret = (struct created){.claim.fd = -1};
+	if (json_array_size(json_object_get(spec, "publish")) > 0)
+		return err_set(e, -EOPNOTSUPP, "unsupported",
+			       "'publish': a one-shot has no supervisor to "
+			       "listen: leave --rm out");
 	r = prepare(c, spec, false, ret, e);
 	if (r < 0)
 		goto err;
@@ -456,14 +514,18 @@ struct starter {
 };
 
 /* Descriptors as dsec-box expects them: see its main.c. */
+#define BOX_FDS_MAX (8 + PUBLISH_MAX)
+
 int create_box_fds(const int *from, size_t n, struct err *e)
 {
-	int to[8], null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int to[BOX_FDS_MAX], null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
 	if (null < 0)
 		return err_sys(e, errno, "open /dev/null");
 	for (size_t i = 0; i < n; i++) {
-		to[i] = from[i] < 0 ? -1 : fcntl(from[i], F_DUPFD_CLOEXEC, 16);
+		to[i] = from[i] < 0 ? -1
+				    : fcntl(from[i], F_DUPFD_CLOEXEC,
+					    3 + BOX_FDS_MAX);
 		if (to[i] < 0 && from[i] >= 0)
 			return err_sys(e, errno, "supervisor's descriptors");
 	}
@@ -491,14 +553,22 @@ int create_listen(const struct creator *c, const char *id, struct err *e)
 
 static int become_box(struct starter *s, const struct launched *run)
 {
-	const char *const argv[] = {"dsec-box", s->m->id, NULL};
-	int fds[] = {s->m->claim.fd, -1, run->report, run->pidfd};
+	const char *argv[] = {"dsec-box", s->m->id, NULL, NULL, NULL};
+	int fds[4 + PUBLISH_MAX] = {s->m->claim.fd, -1, run->report,
+				    run->pidfd};
+	char count[16];
 	int r;
 
 	fds[1] = create_listen(s->c, s->m->id, s->e);
 	if (fds[1] < 0)
 		return fds[1];
-	r = create_box_fds(fds, array_len(fds), s->e);
+	memcpy(fds + 4, s->m->publish, sizeof(s->m->publish));
+	if (s->m->npublish > 0) {
+		snprintf(count, sizeof(count), "%u", s->m->npublish);
+		argv[2] = "--publish";
+		argv[3] = count;
+	}
+	r = create_box_fds(fds, 4 + s->m->npublish, s->e);
 	if (r < 0)
 		return r;
 	setsid();
@@ -577,7 +647,8 @@ int create_supervised(struct creator *c, json_t *spec, struct created *ret,
 		create_undo(c, ret);
 		return r;
 	}
-	/* dsec-box holds the claim now. */
+	/* dsec-box holds the claim now, and serves the ports. */
 	fd_close(steal_fd(&ret->claim.fd));
+	close_outside(ret);
 	return 0;
 }

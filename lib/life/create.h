@@ -4,6 +4,7 @@
 
 #include "box/claim.h"
 #include "box/launch.h"
+#include "box/publish.h"
 #include "ckpt/snap.h"
 
 /*
@@ -40,7 +41,10 @@ int creator_ready(struct creator *c, const json_t *spec, struct err *e);
 struct created {
 	char id[BOX_ID_LEN + 1];
 	struct claim claim;
-	struct launched run; /* a one-shot's */
+	struct launched run;	  /* a one-shot's */
+	int publish[PUBLISH_MAX]; /* listening on the node, for its supervisor
+				   */
+	unsigned npublish;
 };
 
 /*

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "ckpt/ckpt.h"
 #include "life/ctl.h"
+#include "box/net.h"
 #include "life/teardown.h"
 #include "sys/pool.h"
 
@@ -276,6 +277,8 @@ static bool remove_unused(const char *path)
 		int flags;
 	} made[] = {
 		{"spec.json", 0},
+		{"denied.jsonl", 0},
+		{"names", 0},
 		{"work/work/incompat/volatile/dirty", 0},
 		{"work/work/incompat/volatile", AT_REMOVEDIR},
 		{"work/work/incompat", AT_REMOVEDIR},
@@ -333,6 +336,7 @@ int teardown_layer(const struct tree *t, const struct cgroup_root *cgroups,
 {
 	int r = clear_cgroup(cgroups, id, e);
 
+	net_detach(t, id);
 	/* While something runs nothing may be taken from under it. */
 	return r < 0 ? r : clear_lib(t, id, e);
 }
@@ -361,6 +365,7 @@ static int put_away(const struct tree *t, const struct cgroup_root *cgroups,
 	int r;
 
 	r = clear_cgroup(cgroups, id, e);
+	net_detach(t, id);
 	return r < 0 ? r : clear_run(t, id, e);
 }
 

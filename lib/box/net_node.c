@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "box/net_priv.h"
+#include "box/select.h"
+#include "net/helper.h"
+#include "net/transit.h"
+
+static int read_down(const struct tree *t, const char *id, json_t **ret)
+{
+	char path[PATH_MAX];
+	int r;
+
+	r = tree_path(path, NULL, "%s/sb/%s/" NET_FILE, t->run, id);
+	if (r < 0)
+		return r;
+	if (access(path, F_OK) < 0)
+		return -errno;
+	return json_read_file(AT_FDCWD, path, ret, NULL);
+}
+
+/* Is it the namespace that was written down, or one whose pid is another's? */
+static bool is_there(const json_t *was)
+{
+	char path[64];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "/proc/%lld/ns/net",
+		 (long long)json_int(was, "pid", 0));
+	return stat(path, &st) == 0 &&
+	       (int64_t)st.st_ino == json_int(was, "netns", -1);
+}
+
+/* 1: and *${ret} is what was written down, the caller's. */
+static int is_live(const struct tree *t, const char *id, json_t **ret)
+{
+	auto_json json_t *was = NULL;
+
+	if (select_life(t, id, NULL) != SELECT_LIVE ||
+	    read_down(t, id, &was) < 0 || !is_there(was))
+		return 0;
+	if (ret)
+		*ret = steal_ptr(was);
+	return 1;
+}
+
+/* --- away ---------------------------------------------------------------- */
+
+static void drop_link(const struct tree *t, uint32_t slot)
+{
+	auto_close int transit = transit_open(t->run, NULL);
+
+	if (transit >= 0)
+		(void)!transit_detach(transit, slot, NULL);
+}
+
+static void tell_helper(const struct tree *t, const char *id)
+{
+	auto_helper struct helper *h = NULL;
+
+	if (helper_open(t->run, 0, &h, NULL) == 0)
+		(void)!helper_detach(h, id, NULL);
+}
+
+void net_detach(const struct tree *t, const char *id)
+{
+	auto_json json_t *was = NULL;
+	char path[PATH_MAX];
+
+	if (read_down(t, id, &was) == -ENOENT)
+		return;
+	tell_helper(t, id);
+	if (!strcmp(json_str(was, "strength"), "routed"))
+		drop_link(t, (uint32_t)json_int(was, "slot", 0));
+	if (tree_path(path, NULL, "%s/sb/%s/" NET_FILE, t->run, id) == 0)
+		unlink(path);
+}
+
+/* --- all of a node ------------------------------------------------------- */
+
+typedef int each_fn(const struct tree *t, const char *id, void *arg,
+		    struct err *e);
+
+/* Every directory of a sandbox in the run tree. */
+static int each(const struct tree *t, each_fn *fn, void *arg, struct err *e)
+{
+	auto_dir DIR *d = NULL;
+	const struct dirent *de;
+	char path[PATH_MAX];
+	int r;
+
+	r = tree_path(path, e, "%s/sb", t->run);
+	if (r < 0)
+		return r;
+	d = opendir(path);
+	if (!d)
+		return errno == ENOENT ? 0
+				       : err_sys(e, errno, "open '%s'", path);
+	while (r == 0 && (de = readdir(d)))
+		if (tree_is_id(de->d_name))
+			r = fn(t, de->d_name, arg, e);
+	return r;
+}
+
+/* Of those that the helper has. */
+static int clean_helper(const struct tree *t, bool fix, unsigned *n,
+			struct err *e)
+{
+	auto_helper struct helper *h = NULL;
+	auto_json json_t *list = NULL;
+	const char *id;
+	size_t i;
+	json_t *v;
+	int r;
+
+	r = helper_open(t->run, 0, &h, e);
+	if (r == -ECONNREFUSED)
+		return 0;
+	if (r == 0)
+		r = helper_list(h, &list, e);
+	json_array_foreach(list, i, v) {
+		id = json_string_value(v);
+		if (r < 0 || !id || is_live(t, id, NULL))
+			continue;
+		(*n)++;
+		if (fix)
+			r = helper_detach(h, id, e);
+	}
+	return r;
+}
+
+#define SLOTS_MAX TRANSIT_SLOTS
+
+static int mark_slot(const struct tree *t, const char *id, void *arg,
+		     struct err *e)
+{
+	auto_json json_t *was = NULL;
+	uint8_t *live = arg;
+	int64_t slot;
+
+	(void)e;
+	if (!is_live(t, id, &was))
+		return 0;
+	slot = json_int(was, "slot", -1);
+	if (slot >= 0 && slot < SLOTS_MAX)
+		live[slot] = 1;
+	return 0;
+}
+
+/* Links first: one that is made meanwhile is in no list of ours. */
+static int clean_links(const struct tree *t, bool fix, unsigned *n,
+		       struct err *e)
+{
+	auto_close int transit = transit_open(t->run, NULL);
+	auto_free uint32_t *slots = NULL;
+	auto_free uint8_t *live = NULL;
+	int r, count;
+
+	if (transit < 0)
+		return 0;
+	slots = calloc(SLOTS_MAX, sizeof(*slots));
+	live = calloc(SLOTS_MAX, 1);
+	if (!slots || !live)
+		return err_sys(e, ENOMEM, "links");
+	count = transit_slots(transit, slots, SLOTS_MAX, e);
+	if (count < 0)
+		return count;
+	r = each(t, mark_slot, live, e);
+	for (int i = 0; r == 0 && i < count && i < SLOTS_MAX; i++) {
+		if (live[slots[i] % SLOTS_MAX])
+			continue;
+		(*n)++;
+		if (fix)
+			r = transit_detach(transit, slots[i], e);
+	}
+	return r;
+}
+
+int net_clean(const struct tree *t, bool fix, unsigned *ret_n, struct err *e)
+{
+	unsigned n = 0;
+	int r;
+
+	r = clean_helper(t, fix, &n, e);
+	if (r == 0)
+		r = clean_links(t, fix, &n, e);
+	*ret_n = n;
+	return r < 0 ? err_wrap(e, r, "networks of the dead") : 0;
+}
+
+int net_lock(const struct tree *t, const char *id, int *ret_fd, struct err *e)
+{
+	auto_close int fd = -1;
+	char path[PATH_MAX];
+	int r;
+
+	r = tree_path(path, e, "%s/sb/%s/net.lock", t->run, id);
+	if (r < 0)
+		return r;
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return err_sys(e, errno, "open '%s'", path);
+	do
+		r = flock(fd, LOCK_EX);
+	while (r < 0 && errno == EINTR);
+	if (r < 0)
+		return err_sys(e, errno, "lock '%s'", path);
+	*ret_fd = steal_fd(&fd);
+	return 0;
+}
+
+struct mending {
+	struct helper *h;
+	unsigned n;
+	int first;
+	struct err e;
+};
+
+/* Does the helper know it? */
+static bool is_known(struct mending *m, const struct tree *t, const char *id)
+{
+	uint16_t ports[NETPOL_LISTEN_MAX];
+	size_t n;
+
+	if (!m->h && helper_open(t->run, 0, &m->h, NULL) < 0)
+		return false;
+	return helper_ports(m->h, id, ports, &n, NULL) == 0;
+}
+
+static int attach_one(const struct tree *t, const char *id, pid_t pid,
+		      struct err *e)
+{
+	auto_json json_t *spec = NULL;
+	char path[PATH_MAX];
+	int r;
+
+	r = tree_path(path, e, "%s/sb/%s/spec.json", t->lib, id);
+	if (r == 0)
+		r = json_read_file(AT_FDCWD, path, &spec, e);
+	return r < 0 ? r : net_attach(t, id, pid, spec, e);
+}
+
+static int mend_one(const struct tree *t, const char *id, void *arg,
+		    struct err *e)
+{
+	auto_json json_t *was = NULL;
+	auto_close int lock = -1;
+	struct mending *m = arg;
+	struct err why = {0};
+	int r;
+
+	(void)e;
+	if (!is_live(t, id, &was))
+		return 0;
+	r = net_lock(t, id, &lock, &why);
+	if (r == 0 && is_known(m, t, id))
+		return 0;
+	if (r == 0)
+		r = attach_one(t, id, (pid_t)json_int(was, "pid", 0), &why);
+	if (r == 0)
+		m->n++;
+	else if (m->first == 0) {
+		m->first = err_wrap(&why, r, "sandbox %s", id);
+		m->e = why;
+	}
+	return 0;
+}
+
+int net_mend(const struct tree *t, unsigned *ret_n, struct err *e)
+{
+	struct mending m = {.h = NULL};
+	int r;
+
+	r = each(t, mend_one, &m, e);
+	helper_free(m.h);
+	if (ret_n)
+		*ret_n = m.n;
+	if (r == 0 && m.first < 0) {
+		r = m.first;
+		if (e)
+			*e = m.e;
+	}
+	return r;
+}
