@@ -244,6 +244,9 @@ bool netpol_has_v6(const struct netpol *p);
 bool netpol_broker(const struct netpol *p, const char *endpoint);
 const char *const *netpol_brokers(const struct netpol *p, size_t *ret_n);
 
+/* netpol_rule_json(r): as an entry; the caller's, NULL out of memory. */
+json_t *netpol_rule_json(const struct netpol_rule *r);
+
 /* netpol_rule_covers(r, proto, port): its protocol and one of its ports. */
 bool netpol_rule_covers(const struct netpol_rule *r, enum netpol_proto proto,
 			uint16_t port);

@@ -31,7 +31,7 @@ static json_t *ports_json(const struct netpol_rule *r)
 	return list;
 }
 
-static json_t *rule_json(const struct netpol_rule *r)
+json_t *netpol_rule_json(const struct netpol_rule *r)
 {
 	char cidr[NETCIDR_TEXT];
 	json_t *j = json_pack("{s:s, s:s}", r->name ? "domain" : "cidr",
@@ -52,7 +52,8 @@ static json_t *rules_json(const struct netpol_rules *l)
 	json_t *list = json_array();
 
 	for (size_t i = 0; list && i < l->n; i++) {
-		if (json_array_append_new(list, rule_json(&l->v[i])) < 0) {
+		if (json_array_append_new(list, netpol_rule_json(&l->v[i])) <
+		    0) {
 			json_decref(list);
 			return NULL;
 		}
