@@ -42,6 +42,9 @@ static int put_made(const struct creator *c, const struct create_copied *m,
 		return r;
 	if (*json_str(spec, "name"))
 		json_object_set(made, "name", json_object_get(spec, "name"));
+	if (*json_str(spec, "network"))
+		json_object_set(made, "network",
+				json_object_get(spec, "network"));
 	for (size_t i = 0; i < array_len(told); i++) {
 		v = json_object_get(m->restored, told[i]);
 		if (v && json_object_set(made, told[i], v) < 0)

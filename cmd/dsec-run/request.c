@@ -38,6 +38,9 @@ static int put_made(const struct creator *c, const struct created *m,
 				    json_string(c->image.checkpointable
 							? "the profile"
 							: c->image.why_not));
+	if (json_object_get(spec, "network"))
+		json_object_set(made, "network",
+				json_object_get(spec, "network"));
 	if (json_object_get(spec, "published"))
 		json_object_set(made, "published",
 				json_object_get(spec, "published"));

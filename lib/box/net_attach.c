@@ -281,6 +281,7 @@ int net_inside(struct net *n)
 static int write_down(const struct net *n, pid_t pid, struct err *e)
 {
 	auto_json json_t *j = NULL;
+	auto_close int dir = -1;
 	char path[PATH_MAX];
 	struct stat st;
 	int r;
@@ -297,9 +298,13 @@ static int write_down(const struct net *n, pid_t pid, struct err *e)
 	    json_object_set_new(j, "address", json_string(n->address_text)) < 0)
 		r = err_sys(e, ENOMEM, "network");
 	if (r == 0)
-		r = tree_path(path, e, "%s/sb/%s/" NET_FILE, n->tree->run,
-			      n->id);
-	return r < 0 ? r : json_write_file(AT_FDCWD, path, j, 0, e);
+		r = tree_path(path, e, "%s/sb/%s", n->tree->run, n->id);
+	if (r < 0)
+		return r;
+	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dir < 0)
+		return err_sys(e, errno, "open '%s'", path);
+	return json_write_file(dir, NET_FILE, j, 0, e);
 }
 
 static int make_link(const struct net *n, pid_t pid, struct err *e)

@@ -330,8 +330,8 @@ static int put_slot(json_t *spec, const struct created *m, struct err *e)
 {
 	if (net_strength(spec) == NETPOL_NONE)
 		return 0;
-	return json_object_set_new(spec, "slot",
-				   json_integer(m->claim.slot)) < 0
+	return json_object_set_new(spec, "slot", json_integer(m->claim.slot)) <
+			       0
 		       ? err_sys(e, ENOMEM, "spec")
 		       : 0;
 }
@@ -575,6 +575,7 @@ static int become_box(struct starter *s, const struct launched *run)
 	if (chdir("/") < 0)
 		return err_sys(s->e, errno, "chdir /");
 	sig_reset();
+	s->r = 0; /* unless we come back */
 	execve(s->path, (char *const *)(uintptr_t)argv, environ);
 	return err_sys(s->e, errno, "execute '%s'", s->path);
 }
@@ -593,6 +594,7 @@ static int starter_main(void *arg)
 	s->r = launch_start(&l, &run, s->e);
 	if (s->r < 0)
 		return 1;
+	s->r = -ECHILD; /* until it is another program */
 	s->r = become_box(s, &run);
 	launch_end(&run);
 	return 1;
@@ -630,8 +632,15 @@ int create_box(struct creator *c, const json_t *spec, struct created *m,
 	       struct err *e)
 {
 	struct starter s = {.c = c, .spec = spec, .m = m, .e = e};
+	int r;
 
-	return start_box(&s);
+	/* What a child that was killed on the way leaves. */
+	s.r = err_set(e, -ECHILD, "system",
+		      "the supervisor was killed while the sandbox was made");
+	r = start_box(&s);
+	if (r == 0 && e)
+		*e = (struct err){0};
+	return r;
 }
 
 int create_supervised(struct creator *c, json_t *spec, struct created *ret,
