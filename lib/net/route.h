@@ -47,7 +47,7 @@ struct route_learned {
 };
 
 #define ROUTE_EXACT_PORTS 8
-#define ROUTE_LEARN_MAX	  4096 /* of one sandbox at a time */
+#define ROUTE_LEARN_MAX	  2048 /* of one sandbox at a time */
 #define ROUTE_TIMEOUT_MAX 7200
 
 struct route_conf {
