@@ -144,7 +144,7 @@ static int load_all(struct loaded *l, const json_t *spec, struct err *e)
 /* A sandbox has the strength it was launched with, for life. */
 static int check_strength(const json_t *spec, struct err *e)
 {
-	enum netpol_strength have = strength_of(spec), need;
+	enum netpol_strength have = net_strength(spec), need;
 	struct loaded l = {.v = NULL};
 	int r = load_all(&l, spec, e);
 
@@ -212,7 +212,7 @@ static int tell_helper(struct work *w, const char *id, const json_t *spec,
 	const json_t *policy = json_object_get(spec, "policy");
 	int r = work_helper(w, e);
 
-	if (r == 0 && strength_of(spec) == NETPOL_NAMES) {
+	if (r == 0 && net_strength(spec) == NETPOL_NAMES) {
 		r = has_listeners(w, id, spec, e);
 		if (r == 0)
 			r = -ENOENT; /* attach makes them */
@@ -234,7 +234,7 @@ static int put_in_force(struct work *w, const char *id, const json_t *spec,
 	int r;
 
 	*ret_cut = 0;
-	if (strength_of(spec) == NETPOL_NONE)
+	if (net_strength(spec) == NETPOL_NONE)
 		return 0;
 	r = tell_helper(w, id, spec, ret_cut, &why);
 	if (r == -EPIPE || r == -ECONNREFUSED)
@@ -277,7 +277,7 @@ static int answer(json_t *rec, const json_t *was, const json_t *spec,
 	r |= json_object_set_new(rec, "hash", json_string(hash));
 	r |= json_object_set_new(rec, "network",
 				 json_string(netpol_strength_word(
-					 strength_of(spec))));
+					 net_strength(spec))));
 	r |= json_object_set_new(rec, "changed",
 				 json_boolean(strcmp(hash, old) != 0));
 	r |= json_object_set_new(rec, "cut", json_integer(cut));
@@ -295,7 +295,7 @@ int change(struct work *w, const char *id, const json_t *req, json_t *rec,
 	/* Before the lock: a resume takes it itself. */
 	r = work_awake(w, id, e);
 	if (r == 0)
-		r = work_lock(w, id, &lock, e);
+		r = net_lock(w->tree, id, &lock, e);
 	if (r == 0)
 		r = work_spec(w, id, &was, e);
 	if (r < 0)

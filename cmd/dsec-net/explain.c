@@ -178,7 +178,7 @@ int explain(struct work *w, const char *id, const json_t *req, json_t *rec,
 	json_object_set_new(rec, "to", json_string(json_str(req, "explain")));
 	if (json_object_get(spec, "phase"))
 		json_object_set(rec, "phase", json_object_get(spec, "phase"));
-	r = put_verdict(p, d, strength_of(spec), &to, rec, e);
+	r = put_verdict(p, d, net_strength(spec), &to, rec, e);
 	if (r == 0 && to.proto != NETPOL_ICMP)
 		r = put_attempt(w, id, &to, rec, e);
 	return r;

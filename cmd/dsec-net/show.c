@@ -198,7 +198,7 @@ static int add_always(json_t *list, const struct netdeny *d)
 static int put_lists(struct work *w, const json_t *spec, const struct netpol *p,
 		     json_t *rec, struct err *e)
 {
-	enum netpol_strength s = strength_of(spec);
+	enum netpol_strength s = net_strength(spec);
 	auto_netdeny struct netdeny *d = NULL;
 	auto_json json_t *implicit = json_array();
 	int r;
@@ -231,7 +231,7 @@ static int put_head(const json_t *spec, const struct netpol *p, json_t *rec,
 	r |= json_object_set(rec, "phases", phases);
 	r |= json_object_set_new(rec, "network",
 				 json_string(netpol_strength_word(
-					 strength_of(spec))));
+					 net_strength(spec))));
 	r |= json_object_set_new(rec, "hash", json_string(netpol_hash(p)));
 	r |= json_object_set(rec, "limits",
 			     json_object_get(netpol_json(p), "limits"));
@@ -299,7 +299,7 @@ int show(struct work *w, const char *id, json_t *rec, struct err *e)
 		r = put_services(w, rules, rec, e);
 	if (r == 0)
 		r = put_lists(w, spec, p, rec, e);
-	if (r == 0 && strength_of(spec) != NETPOL_NONE)
+	if (r == 0 && net_strength(spec) != NETPOL_NONE)
 		r = put_helper(w, id, rec, e);
 	return r;
 }

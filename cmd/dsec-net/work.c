@@ -3,8 +3,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <string.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "box/key.h"
@@ -85,33 +83,6 @@ int work_spec(struct work *w, const char *id, json_t **ret, struct err *e)
 			       "network of its own to change",
 			       id);
 	return r;
-}
-
-enum netpol_strength strength_of(const json_t *spec)
-{
-	int s = netpol_strength_of(json_str(spec, "network"));
-
-	return s < 0 ? NETPOL_NONE : (enum netpol_strength)s;
-}
-
-int work_lock(struct work *w, const char *id, int *ret_fd, struct err *e)
-{
-	auto_close int fd = -1;
-	char path[PATH_MAX];
-	int r = tree_path(path, e, "%s/sb/%s/net.lock", w->tree->run, id);
-
-	if (r < 0)
-		return r;
-	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd < 0)
-		return err_sys(e, errno, "open '%s'", path);
-	do
-		r = flock(fd, LOCK_EX);
-	while (r < 0 && errno == EINTR);
-	if (r < 0)
-		return err_sys(e, errno, "lock '%s'", path);
-	*ret_fd = steal_fd(&fd);
-	return 0;
 }
 
 pid_t work_pid(struct work *w, const char *id, struct err *e)

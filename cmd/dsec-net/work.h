@@ -29,10 +29,6 @@ void work_lost(struct work *w);
 /* work_awake(w, id, e): it lives and is not paused. */
 int work_awake(struct work *w, const char *id, struct err *e);
 int work_spec(struct work *w, const char *id, json_t **ret, struct err *e);
-/* work_lock(w, id, ret_fd, e): its net.lock, waiting for it. */
-int work_lock(struct work *w, const char *id, int *ret_fd, struct err *e);
-/* strength_of(spec): that it was launched with. */
-enum netpol_strength strength_of(const json_t *spec);
 /* work_pid(w, id, e): of its pid 1, as the node counts. */
 pid_t work_pid(struct work *w, const char *id, struct err *e);
 
