@@ -210,6 +210,8 @@ install: all
 		$(DESTDIR)$(PREFIX)/libexec/dsec/ || exit 1; done
 	install -m 644 $(wildcard cmd/*/*.1) $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 LICENSE *.md $(DESTDIR)$(PREFIX)/share/dsec
+	install -d $(DESTDIR)$(PREFIX)/share/dsec/net
+	install -m 644 share/net/*.json $(DESTDIR)$(PREFIX)/share/dsec/net
 	install -m 644 share/completions/dsec \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions
 

@@ -21,6 +21,8 @@ for json in share/profiles/*.json; do
 	[ -s "$D/libexec/dsec/$name.bpf" ]
 	ok $? "profile $name is"
 done
+[ -f "$D/share/dsec/net/pypi.json" ]
+ok $? "the semantic names are"
 [ -f "$D/share/dsec/PROTOCOL.md" ]
 ok $? "the protocol is"
 is "$(find "$T/dest" -type f -newer "$T/dest" -perm /022 | head -n 3)" "" \
