@@ -75,7 +75,6 @@ usage --denied --connect 80 x
 usage --jobs 0 x
 usage --background x
 usage --compile --phase x
-usage --phase 'a b' x
 
 request() { # LINE CODE
 	printf '%s\n' "$1" | dsec-net >"$T/.out" 2>"$T/.err"
