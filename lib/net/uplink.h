@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/err.h"
+#include "net/conf.h"
 
 /*
  * From the transit namespace to the world: a veth pair `dsec-up`, and in the
@@ -21,8 +21,8 @@ struct uplink_conf {
 	bool masquerade; /* or the network routes the pool to this node */
 };
 
-/* uplink_conf_init(c): 100.127.255.1/30, 100.96.0.0/16, masquerade. */
-void uplink_conf_init(struct uplink_conf *c);
+/* uplink_conf_of(n, c): what the node's configuration says of it. */
+void uplink_conf_of(const struct netconf *n, struct uplink_conf *c);
 
 struct uplink_state {
 	bool up;	 /* link, route and table are as configured */
@@ -33,9 +33,10 @@ struct uplink_state {
 
 /*
  * uplink_up(transit, c, ret_set_forwarding, e):
- * Make what is missing (idempotent).  *${ret_set_forwarding}: the node did not
- * forward and does now, which the caller tells.  A clash: see below.
- * uplink_down(transit, e): take link and table away; forwarding stays as it is.
+ * Make what is missing (idempotent; another configuration replaces it).
+ * *${ret_set_forwarding}: the node did not forward and does now, which the
+ * caller tells.  A clash: see below. uplink_down(transit, e): take link and
+ * table away; forwarding stays as it is.
  * ${transit} is the namespace's descriptor (down: or -1).
  * uplink_show(transit, c, ret, e): what there is.
  */
