@@ -190,26 +190,6 @@ int mode_services(const struct tree *t, struct err *e)
 
 /* --- the uplink ---------------------------------------------------------- */
 
-static uint32_t host_order(const struct netaddr *a)
-{
-	uint32_t be;
-
-	memcpy(&be, a->b, sizeof(be));
-	return ntohl(be);
-}
-
-static struct uplink_conf uplink_conf_of(const struct netconf *conf)
-{
-	return (struct uplink_conf){
-		/* Of the network, the first address is the node's. */
-		.address = host_order(&conf->uplink.addr) + 1,
-		.prefix = conf->uplink.bits,
-		.pool = host_order(&conf->pool.addr),
-		.pool_prefix = conf->pool.bits,
-		.masquerade = conf->masquerade,
-	};
-}
-
 static int uplink_record(int transit, const struct uplink_conf *c,
 			 bool forwarding_set, struct err *e)
 {
@@ -249,7 +229,7 @@ int mode_uplink(const struct tree *t, const char *what, struct err *e)
 	r = netconf_load(t->config, &conf, e);
 	if (r < 0)
 		return r;
-	c = uplink_conf_of(&conf);
+	uplink_conf_of(&conf, &c);
 	if (up) {
 		r = uplink_clash(&c, e);
 		if (r == 0)
