@@ -10,6 +10,7 @@
 
 #include "base/opt.h"
 #include "base/sig.h"
+#include "box/net.h"
 #include "ckpt/ckpt.h"
 #include "box/profile.h"
 #include "ckpt_cmd.h"
@@ -150,6 +151,8 @@ static int prepare(struct dump *d, struct err *e)
 			      d->id);
 	if (r == 0)
 		r = json_read_file(AT_FDCWD, path, &d->spec, e);
+	if (r == 0)
+		r = net_note(&d->tree, d->id, d->spec, e);
 	if (r == 0 && !d->fs_only)
 		r = check_shape(d, e);
 	if (r == 0)

@@ -41,18 +41,18 @@ static int copy_file(const char *path, int dirfd, const char *name,
 	return copy(from, dirfd, name, e);
 }
 
-static int copy_steps(const struct dump *d, struct err *e)
+/* A file of its directory that not every sandbox has. */
+static int copy_own(const struct dump *d, const char *name, struct err *e)
 {
 	char path[PATH_MAX];
 	int r;
 
-	r = tree_path(path, e, "%s/sb/%s/" CKPT_STEPS, d->tree.lib, d->id);
+	r = tree_path(path, e, "%s/sb/%s/%s", d->tree.lib, d->id, name);
 	if (r < 0)
 		return r;
-	/* It has none before its first step. */
 	if (access(path, F_OK) < 0 && errno == ENOENT)
 		return 0;
-	return copy_file(path, d->dir, CKPT_STEPS, e);
+	return copy_file(path, d->dir, name, e);
 }
 
 int dump_files(struct dump *d, struct err *e)
@@ -61,7 +61,9 @@ int dump_files(struct dump *d, struct err *e)
 	int r = 0;
 
 	if (d->layer)
-		r = copy_steps(d, e);
+		r = copy_own(d, CKPT_STEPS, e);
+	if (r == 0 && d->layer)
+		r = copy_own(d, CKPT_NAMES, e);
 	if (r < 0 || d->fs_only)
 		return r;
 	r = inside_pending(&d->inside, d->dir, e);

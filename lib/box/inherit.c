@@ -7,9 +7,10 @@
 
 /* Of a spec.json: what is one sandbox's own, or was of its first command. */
 static const char *const own[] = {
-	"v",	     "sandbox", "generation", "created_ms", "slot",
-	"uid_base",  "name",	"command",    "tty",	    "parent",
-	"made_from", "publish", "published",
+	"v",	     "sandbox",		"generation", "created_ms",
+	"slot",	     "uid_base",	"name",	      "command",
+	"tty",	     "parent",		"made_from",  "publish",
+	"published", "network_address",
 };
 
 /* What a request may say of a sandbox made from a snapshot. */

@@ -48,6 +48,11 @@ int net_plan(const struct tree *t, json_t *spec, struct err *e);
 int net_attach(const struct tree *t, const char *id, pid_t pid,
 	       const json_t *spec, struct err *e);
 
+/* net_put(t, id, pid, spec, e): the same for processes that were just made, of
+ * which nobody knows. */
+int net_put(const struct tree *t, const char *id, pid_t pid, const json_t *spec,
+	    struct err *e);
+
 /*
  * net_detach(t, id):
  * The processes of ${id} have ended, or are about to: the helper forgets it and
@@ -72,6 +77,12 @@ int net_clean(const struct tree *t, bool fix, unsigned *ret_n, struct err *e);
  * NULL).  Goes on after a failure and returns the first.
  */
 int net_mend(const struct tree *t, unsigned *ret_n, struct err *e);
+
+/*
+ * net_note(t, id, spec, e): for the spec of a checkpoint: "network_address",
+ * the one that a routed sandbox has now.
+ */
+int net_note(const struct tree *t, const char *id, json_t *spec, struct err *e);
 
 /* net_lock(t, id, ret_fd, e): sb/<id>/net.lock, waiting for it. */
 int net_lock(const struct tree *t, const char *id, int *ret_fd, struct err *e);

@@ -444,8 +444,8 @@ static int enter_and_make(struct net *n, pid_t pid, struct err *e)
 	return r < 0 ? err_sys(e, -r, "%s", n->what) : 0;
 }
 
-int net_put(const struct tree *t, const char *id, pid_t pid, const json_t *spec,
-	    bool live, struct err *e)
+static int put(const struct tree *t, const char *id, pid_t pid,
+	       const json_t *spec, bool live, struct err *e)
 {
 	struct net n;
 	int r;
@@ -467,5 +467,11 @@ int net_put(const struct tree *t, const char *id, pid_t pid, const json_t *spec,
 int net_attach(const struct tree *t, const char *id, pid_t pid,
 	       const json_t *spec, struct err *e)
 {
-	return net_put(t, id, pid, spec, true, e);
+	return put(t, id, pid, spec, true, e);
+}
+
+int net_put(const struct tree *t, const char *id, pid_t pid, const json_t *spec,
+	    struct err *e)
+{
+	return put(t, id, pid, spec, false, e);
 }

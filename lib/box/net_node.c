@@ -85,6 +85,19 @@ void net_detach(const struct tree *t, const char *id)
 		unlink(path);
 }
 
+int net_note(const struct tree *t, const char *id, json_t *spec, struct err *e)
+{
+	auto_json json_t *was = NULL;
+	int r = read_down(t, id, &was);
+
+	if (r < 0 || !json_object_get(was, "address"))
+		return 0;
+	return json_object_set(spec, "network_address",
+			       json_object_get(was, "address")) < 0
+		       ? err_sys(e, ENOMEM, "spec")
+		       : 0;
+}
+
 /* --- all of a node ------------------------------------------------------- */
 
 typedef int each_fn(const struct tree *t, const char *id, void *arg,

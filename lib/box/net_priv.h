@@ -8,9 +8,4 @@
 #define NET_POLICIES_MAX 64
 #define NET_HAS		 (-2) /* instead of a socket: the helper has it */
 
-/* net_put(t, id, pid, spec, live, e): all the steps of net_attach(); not
- * ${live}: nothing is there yet. */
-int net_put(const struct tree *t, const char *id, pid_t pid, const json_t *spec,
-	    bool live, struct err *e);
-
 #endif

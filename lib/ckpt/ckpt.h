@@ -24,6 +24,7 @@
  *   state.json     what the supervisor knew (dsec-box's --state)
  *   pipe-<inode>   bytes that stood in a pipe between inside and supervisor
  *   steps.jsonl    of a snapshot: the steps log
+ *   names          of a snapshot: what names stood for (net/fakename.h)
  *   dump.log       what the engine said
  *
  * It is made under another name (CKPT_NEW) and renamed when it is complete, so
@@ -37,6 +38,7 @@
 #define CKPT_INIT     "init"
 #define CKPT_STATE    "state.json"
 #define CKPT_STEPS    "steps.jsonl"
+#define CKPT_NAMES    "names"
 #define CKPT_LOG      "dump.log"
 
 /* Mounts of the host inside: --external mnt[KEY]:.. at restore. */

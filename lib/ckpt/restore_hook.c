@@ -122,6 +122,8 @@ static int set_up(const struct restore *rs, pid_t init)
 	if (r == 0)
 		r = raise_lo();
 	if (r == 0)
+		r = restore_net_lay(rs);
+	if (r == 0)
 		r = join(init, "user", CLONE_NEWUSER);
 	if (r == 0 && !rs->profile->nested)
 		r = forbid_nesting();

@@ -92,4 +92,13 @@ int restore_hook_serve(const struct restore *rs, struct restore_hook *h,
 int restore_pids(const struct restore *rs, struct restore_pid **ret, size_t *n,
 		 struct err *e);
 
+/*
+ * restore_net_lay(rs): in its network namespace, before there are processes: 0
+ * or -errno.
+ * restore_net(rs, init, e): before any of them runs: connections to outside
+ * are cut, and its network is put in place.
+ */
+int restore_net_lay(const struct restore *rs);
+int restore_net(const struct restore *rs, pid_t init, struct err *e);
+
 #endif

@@ -97,24 +97,22 @@ static int copy_layer(struct copying *k, int home)
 	return r < 0 ? err_wrap(k->e, r, "copy the layer") : 0;
 }
 
-/* What was answered once stays answered: a repeated step runs nothing. */
-static int copy_steps(struct copying *k, int home)
+static int copy_own(struct copying *k, int home, const char *name)
 {
-	auto_close int from = -1, to = -1;
+	auto_close int dir = -1, from = -1, to = -1;
 	ssize_t n = 1;
 
-	from = openat(k->from->snap->dir, "ckpt/steps.jsonl",
-		      O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	dir = openat(k->from->snap->dir, "ckpt",
+		     O_PATH | O_DIRECTORY | O_CLOEXEC);
+	from = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (from < 0)
 		return errno == ENOENT
 			       ? 0
-			       : err_sys(k->e, errno, "open the log of steps");
-	to = openat(home, "steps.jsonl",
-		    O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+			       : err_sys(k->e, errno, "open '%s'", name);
+	to = openat(home, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	while (to >= 0 && n > 0)
 		n = sendfile(to, from, NULL, 1 << 20);
-	return to < 0 || n < 0 ? err_sys(k->e, errno, "copy the log of steps")
-			       : 0;
+	return to < 0 || n < 0 ? err_sys(k->e, errno, "copy '%s'", name) : 0;
 }
 
 static int make_group(struct copying *k)
@@ -175,7 +173,11 @@ static int prepare(struct copying *k)
 	if (r == 0)
 		r = copy_layer(k, home);
 	if (r == 0)
-		r = copy_steps(k, home);
+		/* What was answered once stays answered: a repeated step runs
+		 * nothing.  An address means the name that it meant. */
+		r = copy_own(k, home, CKPT_STEPS);
+	if (r == 0)
+		r = copy_own(k, home, CKPT_NAMES);
 	if (r == 0)
 		r = make_group(k);
 	if (r == 0 && renamed(k))

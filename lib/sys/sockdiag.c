@@ -32,10 +32,24 @@ struct inside {
 	struct ifaddrs *addrs; /* its addresses */
 };
 
+/* An end of a TCP connection within the sandbox; its peer's has both swapped.
+ */
+struct end {
+	struct in6_addr addr[2]; /* its own, the peer's */
+	uint16_t port[2];
+};
+
 /* What to cut: what a destroy request needs of a dumped socket. */
 struct target {
 	uint8_t family, protocol;
 	struct inet_diag_sockid id;
+};
+
+/* All that was found. */
+struct found {
+	struct buf targets; /* struct target */
+	struct buf ends;    /* struct end */
+	struct buf within;  /* struct target: established ones of ${ends} */
 };
 
 /* The address as IPv6: v4 ones mapped, as a v6 socket may have them. */
@@ -92,24 +106,52 @@ static int send_request(const struct inside *in, uint16_t type, uint16_t flags,
 	return send(in->sock, &m, sizeof(m), 0) < 0 ? -errno : 0;
 }
 
-static int add_target(const struct inside *in, struct buf *targets,
+static struct end end_of(const struct target *t)
+{
+	struct end end;
+
+	memset(&end, 0, sizeof(end));
+	as_v6(t->family, t->id.idiag_src, &end.addr[0]);
+	as_v6(t->family, t->id.idiag_dst, &end.addr[1]);
+	end.port[0] = t->id.idiag_sport;
+	end.port[1] = t->id.idiag_dport;
+	return end;
+}
+
+/* Both ends of it are the sandbox's. */
+static int add_end(struct found *f, const struct target *t, uint8_t state)
+{
+	struct end end = end_of(t);
+	int r = buf_add(&f->ends, &end, sizeof(end));
+
+	/* One whose peer has closed has had its last word. */
+	if (r == 0 && state == TCP_ESTABLISHED)
+		r = buf_add(&f->within, t, sizeof(*t));
+	return r;
+}
+
+static int add_target(const struct inside *in, struct found *f,
 		      uint8_t protocol, const struct inet_diag_msg *d)
 {
 	struct target t = {d->idiag_family, protocol, d->id};
 	struct in6_addr peer;
 
-	as_v6(d->idiag_family, d->id.idiag_dst, &peer);
-	if (is_inside(in, &peer) ||
-	    (!d->id.idiag_dport && IN6_IS_ADDR_UNSPECIFIED(&peer)))
-		return 0;
-	if (targets->len / sizeof(t) >= CUT_MAX)
+	if (f->ends.len / sizeof(struct end) >= CUT_MAX)
 		return -E2BIG;
-	return buf_add(targets, &t, sizeof(t));
+	as_v6(d->idiag_family, d->id.idiag_dst, &peer);
+	if (is_inside(in, &peer))
+		return protocol == IPPROTO_TCP ? add_end(f, &t, d->idiag_state)
+					       : 0;
+	if (!d->id.idiag_dport && IN6_IS_ADDR_UNSPECIFIED(&peer))
+		return 0;
+	if (f->targets.len / sizeof(t) >= CUT_MAX)
+		return -E2BIG;
+	return buf_add(&f->targets, &t, sizeof(t));
 }
 
 /* The datagrams of an answer, until its end: 1 there is more. */
-static int read_some(const struct inside *in, struct buf *targets,
-		     uint8_t protocol, char *reply)
+static int read_some(const struct inside *in, struct found *f, uint8_t protocol,
+		     char *reply)
 {
 	struct nlmsghdr *h;
 	ssize_t n;
@@ -127,14 +169,14 @@ static int read_some(const struct inside *in, struct buf *targets,
 		if (h->nlmsg_type != SOCK_DIAG_BY_FAMILY ||
 		    h->nlmsg_len < NLMSG_LENGTH(sizeof(struct inet_diag_msg)))
 			return -EBADMSG;
-		r = add_target(in, targets, protocol, NLMSG_DATA(h));
+		r = add_target(in, f, protocol, NLMSG_DATA(h));
 		if (r < 0)
 			return r;
 	}
 	return 1;
 }
 
-static int list(const struct inside *in, struct buf *targets, uint8_t family,
+static int list(const struct inside *in, struct found *f, uint8_t family,
 		uint8_t protocol)
 {
 	const struct inet_diag_req_v2 req = {
@@ -150,7 +192,7 @@ static int list(const struct inside *in, struct buf *targets, uint8_t family,
 		return -ENOMEM;
 	r = send_request(in, SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, &req);
 	while (r >= 0) {
-		r = read_some(in, targets, protocol, reply);
+		r = read_some(in, f, protocol, reply);
 		if (r == 0)
 			return 0;
 	}
@@ -188,20 +230,50 @@ static int destroy(const struct inside *in, const struct target *t)
 	return m.e.error == -ENOENT ? 0 : m.e.error < 0 ? m.e.error : 1;
 }
 
-static int cut(const struct inside *in, struct err *e)
+static int compare(const void *a, const void *b)
+{
+	return memcmp(a, b, sizeof(struct end));
+}
+
+/* Those whose peer should be inside, and is not. */
+static int add_alone(struct found *f)
+{
+	const struct target *t = (const struct target *)(void *)f->within.data;
+	size_t n = f->ends.len / sizeof(struct end);
+	struct end end;
+	int r = 0;
+
+	if (n > 0)
+		qsort(f->ends.data, n, sizeof(end), compare);
+	for (size_t i = 0; r == 0 && i < f->within.len / sizeof(*t); i++) {
+		const struct end own = end_of(&t[i]);
+
+		memset(&end, 0, sizeof(end));
+		for (int k = 0; k < 2; k++) {
+			end.addr[k] = own.addr[!k];
+			end.port[k] = own.port[!k];
+		}
+		if (!bsearch(&end, f->ends.data, n, sizeof(end), compare))
+			r = buf_add(&f->targets, &t[i], sizeof(t[i]));
+	}
+	return r;
+}
+
+static int cut_all(const struct inside *in, struct found *f, struct err *e)
 {
 	static const uint8_t families[] = {AF_INET, AF_INET6};
 	static const uint8_t protocols[] = {IPPROTO_TCP, IPPROTO_UDP};
-	auto_buf struct buf targets = {0};
 	const struct target *t;
 	int r = 0, n = 0;
 
 	for (size_t i = 0; i < 4 && r == 0; i++)
-		r = list(in, &targets, families[i / 2], protocols[i % 2]);
+		r = list(in, f, families[i / 2], protocols[i % 2]);
+	if (r == 0)
+		r = add_alone(f);
 	if (r < 0)
 		return err_sys(e, -r, "list the connections of a sandbox");
-	t = (const struct target *)(void *)targets.data;
-	for (size_t i = 0; i < targets.len / sizeof(*t); i++) {
+	t = (const struct target *)(void *)f->targets.data;
+	for (size_t i = 0; i < f->targets.len / sizeof(*t); i++) {
 		r = destroy(in, &t[i]);
 		if (r == -EOPNOTSUPP)
 			return err_set(e, r, "unsupported",
@@ -212,6 +284,17 @@ static int cut(const struct inside *in, struct err *e)
 		n += r;
 	}
 	return n;
+}
+
+static int cut(const struct inside *in, struct err *e)
+{
+	struct found f = {{0}, {0}, {0}};
+	int r = cut_all(in, &f, e);
+
+	buf_done(&f.targets);
+	buf_done(&f.ends);
+	buf_done(&f.within);
+	return r;
 }
 
 /* The socket is of the namespace it was made in. */

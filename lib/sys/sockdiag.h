@@ -9,12 +9,13 @@
  * Destroy every TCP connection and connected UDP socket in the network
  * namespace ${netns} (a descriptor) whose peer has no address of that
  * namespace: its user gets ECONNABORTED.  Connections between two sockets
- * inside and listeners stay.  Call it when its addresses are set up and before
- * it has a link to outside: the kernel says goodbye to each peer, which may be
- * talking with the process that was copied.
- * Return how many were cut, or -errno: -EOPNOTSUPP ("unsupported") where the
- * kernel lacks INET_DIAG_DESTROY.  The caller, who has no threads, is in that
- * namespace for a moment.
+ * inside and listeners stay; one that is established with a peer inside that
+ * is not there (it was not restored) goes too.  Call it when its addresses are
+ * set up and before it has a link to outside: the kernel says goodbye to each
+ * peer, which may be talking with the process that was copied. Return how many
+ * were cut, or -errno: -EOPNOTSUPP ("unsupported") where the kernel lacks
+ * INET_DIAG_DESTROY.  The caller, who has no threads, is in that namespace for
+ * a moment.
  */
 int sockdiag_cut(int netns, struct err *e);
 
