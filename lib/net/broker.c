@@ -53,6 +53,8 @@ int broker_hand(int sock, const char *sandbox, const char *const *endpoints,
 	ours = pair[0];
 	theirs = pair[1];
 	sent = fd_send(sock, msg, len, &theirs, 1, MSG_DONTWAIT);
+	if (sent == -ECONNRESET || sent == -ECONNREFUSED || sent == -ENOTCONN)
+		sent = -EPIPE;
 	if (sent < 0)
 		return err_sys(e, (int)-sent, "broker");
 	return steal_fd(&ours);

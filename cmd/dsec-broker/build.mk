@@ -1,0 +1,2 @@
+dsec-broker_INTERNAL := 1
+dsec-broker_LIBS := -lssl -lcrypto

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <sys/epoll.h>
+
+#include "broker.h"
+
+#define BATCH 16
+
+static unsigned conns_of(const struct server *s, const char *sandbox)
+{
+	unsigned n = 0;
+
+	for (const struct conn *c = s->conns; c; c = c->next)
+		n += !strcmp(c->who.sandbox, sandbox);
+	return n;
+}
+
+static void on_worker(struct loop *l, struct loop_source *src, uint32_t events)
+{
+	struct server *s = src->arg;
+	struct broker_conn who;
+	struct err e = {0};
+	int r;
+
+	(void)events;
+	for (unsigned i = 0; i < BATCH; i++) {
+		r = broker_take(s->sock, &who, &e);
+		if (r == -EAGAIN)
+			return;
+		if (r == 0)
+			loop_stop(l, 0);
+		if (r <= 0)
+			return;
+		if (s->nconns < CONNS_MAX &&
+		    conns_of(s, who.sandbox) < CONNS_SANDBOX)
+			conn_new(s, &who);
+		else
+			fd_close(who.fd);
+	}
+}
+
+int serve(struct server *s, struct err *e)
+{
+	int r = loop_add(s->loop, &s->src, s->sock, EPOLLIN, on_worker, s, e);
+
+	return r < 0 ? r : loop_run(s->loop, e);
+}
