@@ -1,11 +1,280 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <limits.h>
+#include <linux/capability.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
 #include "base/log.h"
+#include "box/tree.h"
 #include "serve.h"
+#include "serve_priv.h"
+#include "sys/cgroup.h"
 #include "wire/exit.h"
+
+#define FDS_WANTED 1048576
+#define LOG_MAX	   (1024 * 1024)
+#define LOCK_MS	   3000 /* for one that is just ending */
+
+void note(const char *fmt, ...)
+{
+	char text[1024];
+	struct stat st;
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (fstat(STDERR_FILENO, &st) == 0 && S_ISREG(st.st_mode) &&
+	    st.st_size > LOG_MAX && ftruncate(STDERR_FILENO, 0) == 0)
+		log_info("the log was full and begins anew");
+	log_info("%s", text);
+}
+
+bool same_netns(int a, int b)
+{
+	uint64_t one = 0, other = 0;
+	socklen_t len = sizeof(one);
+
+	return getsockopt(a, SOL_SOCKET, SO_NETNS_COOKIE, &one, &len) == 0 &&
+	       getsockopt(b, SOL_SOCKET, SO_NETNS_COOKIE, &other, &len) == 0 &&
+	       one == other;
+}
+
+/* --- as root ------------------------------------------------------------- */
+
+struct setup {
+	struct tree tree;
+	struct netconf conf;
+	char dir[PATH_MAX];
+	int lock, listener, log;
+};
+
+static int take_lock(struct setup *s, struct err *e)
+{
+	uint64_t until = clock_ms() + LOCK_MS;
+	char path[PATH_MAX];
+	int r;
+
+	r = tree_path(path, e, "%s/lock", s->dir);
+	if (r < 0)
+		return r;
+	s->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (s->lock < 0)
+		return err_sys(e, errno, "open '%s'", path);
+	while (flock(s->lock, LOCK_EX | LOCK_NB) < 0) {
+		if (errno != EWOULDBLOCK && errno != EINTR)
+			return err_sys(e, errno, "lock '%s'", path);
+		if (clock_ms() > until)
+			return err_set(e, -EBUSY, "busy",
+				       "another helper serves '%s'",
+				       s->tree.run);
+		usleep(20000);
+	}
+	return 0;
+}
+
+static int listen_ctl(struct setup *s, struct err *e)
+{
+	char path[PATH_MAX];
+	int r;
+
+	r = tree_path(path, e, "%s/ctl.sock", s->dir);
+	if (r < 0)
+		return r;
+	if (unlink(path) < 0 && errno != ENOENT)
+		return err_sys(e, errno, "remove '%s'", path);
+	s->listener = fd_unix_listen(path, e);
+	return s->listener < 0 ? s->listener : 0;
+}
+
+static int open_log(struct setup *s, struct err *e)
+{
+	char path[PATH_MAX];
+	struct stat st;
+	int r;
+
+	r = tree_path(path, e, "%s/log", s->dir);
+	if (r < 0)
+		return r;
+	s->log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	if (s->log < 0)
+		return err_sys(e, errno, "open '%s'", path);
+	if (fstat(s->log, &st) == 0 && st.st_size > LOG_MAX &&
+	    ftruncate(s->log, 0) < 0)
+		return err_sys(e, errno, "truncate '%s'", path);
+	return 0;
+}
+
+/* As many as can be had: a sandbox's sockets are two for DNS and one per port,
+ * a connection is two. */
+static void raise_limit(void)
+{
+	struct rlimit lim = {FDS_WANTED, FDS_WANTED};
+
+	if (setrlimit(RLIMIT_NOFILE, &lim) == 0 ||
+	    getrlimit(RLIMIT_NOFILE, &lim) < 0)
+		return;
+	lim.rlim_cur = lim.rlim_max;
+	(void)setrlimit(RLIMIT_NOFILE, &lim);
+}
+
+/* Out of the group of whoever started us, which may be killed with all in it.
+ * Without it we serve as well. */
+static void join_supervisors(const struct setup *s)
+{
+	struct cgroup_root *root = NULL;
+	struct cgroup_join join;
+	struct err e = {0};
+	int r;
+
+	r = cgroup_open(s->tree.cgroup, &root, &e);
+	if (r == 0) {
+		r = cgroup_supervisor_prepare(root, &join, &e);
+		if (r == 0) {
+			r = cgroup_leaf_join(&join);
+			if (r < 0)
+				err_sys(&e, -r, "join the supervisors");
+			cgroup_join_done(&join);
+		}
+		cgroup_close(root);
+	}
+	if (r < 0)
+		note("stays in its starter's cgroup: %s", e.msg);
+}
+
+static int prepare(struct setup *s, struct err *e)
+{
+	int r;
+
+	r = tree_init(&s->tree, e);
+	if (r == 0)
+		r = tree_path(s->dir, e, "%s/net", s->tree.run);
+	if (r == 0)
+		r = fd_mkdir_p(s->dir, 0700, e);
+	if (r == 0)
+		r = netconf_load(s->tree.config, &s->conf, e);
+	if (r == 0)
+		r = take_lock(s, e);
+	if (r == 0)
+		r = open_log(s, e);
+	if (r == 0)
+		r = listen_ctl(s, e);
+	if (r < 0)
+		return r;
+	raise_limit();
+	return 0;
+}
+
+/* From here on nothing of root's is left but what is open. */
+static int drop(struct err *e)
+{
+	struct __user_cap_header_struct head = {
+		.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct none[2] = {{0}};
+
+	for (int cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
+		if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
+			return err_sys(e, errno, "drop capabilities");
+	if (setgroups(0, NULL) < 0 ||
+	    setresgid(HELPER_UID, HELPER_UID, HELPER_UID) < 0 ||
+	    setresuid(HELPER_UID, HELPER_UID, HELPER_UID) < 0 ||
+	    syscall(SYS_capset, &head, none) < 0 ||
+	    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+	    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+		return err_sys(e, errno, "become uid %u", HELPER_UID);
+	return 0;
+}
+
+static int keep(const struct setup *s, bool background, struct err *e)
+{
+	int null = -1, r;
+
+	if (chdir("/") < 0)
+		return err_sys(e, errno, "go to /");
+	if (background) {
+		null = open("/dev/null", O_RDWR | O_CLOEXEC);
+		if (null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 ||
+		    dup2(s->log, 2) < 0)
+			return err_sys(e, errno, "standard descriptors");
+		fd_close(null);
+	}
+	r = keeper_run(s->listener, &s->conf, NULL, e);
+	note("ends");
+	return r;
+}
+
+/* The parent ends when the child has become what it will be. */
+static int in_background(const struct setup *s, struct err *e)
+{
+	int ready[2], r;
+	char c;
+
+	if (pipe2(ready, O_CLOEXEC) < 0)
+		return err_sys(e, errno, "pipe");
+	r = fork();
+	if (r < 0) {
+		r = err_sys(e, errno, "fork");
+	} else if (r > 0) {
+		fd_close(ready[1]);
+		r = read(ready[0], &c, 1) == 1
+			    ? 0
+			    : err_set(e, -ECHILD, "system", "it ended early");
+		fd_close(ready[0]);
+		return r;
+	} else {
+		setsid();
+		join_supervisors(s);
+		r = drop(e);
+		if (r == 0 && write(ready[1], "x", 1) != 1)
+			r = err_sys(e, errno, "tell that it serves");
+		fd_close(ready[0]);
+		fd_close(ready[1]);
+		if (r == 0)
+			r = keep(s, true, e);
+		if (r < 0)
+			log_err(e);
+		_exit(r < 0 ? exit_of(e) : 0);
+	}
+	fd_close(ready[0]);
+	fd_close(ready[1]);
+	return r;
+}
 
 int serve(bool background)
 {
-	(void)background;
-	log_error("--serve is not there yet");
-	return EXIT_PEER_AWAY;
+	struct setup s = {.lock = -1, .listener = -1, .log = -1};
+	struct err e = {0};
+	int r;
+
+	if (geteuid() != 0)
+		r = err_set(&e, -EPERM, "not_root",
+			    "the network helper is started as root");
+	else
+		r = prepare(&s, &e);
+	if (r == 0 && background)
+		r = in_background(&s, &e);
+	else if (r == 0) {
+		r = drop(&e);
+		if (r == 0)
+			r = keep(&s, false, &e);
+	}
+	netconf_done(&s.conf);
+	for (int *fd = &s.lock; fd <= &s.log; fd++)
+		if (*fd >= 0)
+			fd_close(*fd);
+	if (r < 0)
+		log_err(&e);
+	return r < 0 ? exit_of(&e) : EXIT_OK;
 }

@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "serve_worker.h"
+
+static size_t hash_of(const char *id)
+{
+	uint32_t h = 2166136261u;
+
+	for (; *id; id++)
+		h = (h ^ (unsigned char)*id) * 16777619u;
+	return h % SBOX_BUCKETS;
+}
+
+struct sbox *sbox_find(struct worker *w, const char *id)
+{
+	struct sbox *b = w->by_id[hash_of(id)];
+
+	while (b && strcmp(b->id, id))
+		b = b->next;
+	return b;
+}
+
+struct sbox *sbox_of_address(struct worker *w, struct in_addr addr)
+{
+	uint32_t host = ntohl(addr.s_addr);
+	struct sbox *b = w->by_address[host % SBOX_BUCKETS];
+
+	while (b && b->route.address != host)
+		b = b->next_address;
+	return b;
+}
+
+struct sbox *sbox_of_slot(struct worker *w, uint32_t slot)
+{
+	for (size_t i = 0; i < SBOX_BUCKETS; i++)
+		for (struct sbox *b = w->by_address[i]; b; b = b->next_address)
+			if (b->route.slot == slot)
+				return b;
+	return NULL;
+}
+
+static void drop_port(struct sbox *b, size_t i)
+{
+	proxy_port_free(b->ports[i].serves);
+	fd_close(b->ports[i].fd);
+	b->ports[i] = b->ports[--b->nports];
+}
+
+static void drop_dns(struct sbox *b)
+{
+	forwarder_port_free(b->dns);
+	b->dns = NULL;
+	if (b->udp53 >= 0)
+		fd_close(b->udp53);
+	if (b->tcp53 >= 0)
+		fd_close(b->tcp53);
+	b->udp53 = b->tcp53 = -1;
+}
+
+static void unlink_from(struct sbox **p, const struct sbox *b, bool by_address)
+{
+	while (*p && *p != b)
+		p = by_address ? &(*p)->next_address : &(*p)->next;
+	if (*p)
+		*p = by_address ? b->next_address : b->next;
+}
+
+void sbox_free(struct sbox *b)
+{
+	struct worker *w = b->worker;
+	struct err e = {0};
+
+	if (b->strength == NETPOL_ROUTED && w->route &&
+	    route_del(w->route, b->route.slot, &e) < 0)
+		note("sandbox %s: %s", b->id, e.msg);
+	unlink_from(&w->by_id[hash_of(b->id)], b, false);
+	unlink_from(&w->by_address[b->route.address % SBOX_BUCKETS], b, true);
+	while (b->nports > 0)
+		drop_port(b, 0);
+	drop_dns(b);
+	proxy_client_free(b->client);
+	forwarder_free(b->forwarder);
+	fakename_free(b->names);
+	denied_free(b->denied);
+	netpol_free(b->policy);
+	free(b->id);
+	free(b);
+}
+
+/* --- policies ------------------------------------------------------------ */
+
+/* Sandboxes that have the same one share it. */
+static int load_policy(struct worker *w, const json_t *req, struct netpol **ret,
+		       struct err *e)
+{
+	auto_netpol struct netpol *p = NULL;
+	int r = netpol_load(json_object_get(req, "policy"), &p, e);
+
+	if (r < 0)
+		return err_wrap(e, r, "policy of '%s'",
+				json_str(req, "sandbox"));
+	if (strcmp(netpol_hash(p), json_str(req, "hash")))
+		return err_set(e, -EINVAL, "bad_value",
+			       "the hash is not the policy's");
+	for (size_t i = 0; i < SBOX_BUCKETS; i++)
+		for (struct sbox *b = w->by_id[i]; b; b = b->next)
+			if (b->policy &&
+			    !strcmp(netpol_hash(b->policy), netpol_hash(p))) {
+				*ret = netpol_ref(b->policy);
+				return 0;
+			}
+	*ret = steal_ptr(p);
+	return 0;
+}
+
+static bool listens_on(const struct sbox *b, uint16_t port)
+{
+	for (size_t i = 0; i < b->nports; i++)
+		if (b->ports[i].port == port)
+			return true;
+	return false;
+}
+
+/* Can it be carried by what the sandbox has? */
+static int check_policy(const struct sbox *b, const struct netpol *p,
+			struct err *e)
+{
+	uint16_t ports[NETPOL_LISTEN_MAX];
+	enum netpol_strength needs = netpol_strength(&p, 1);
+	int n;
+
+	if (needs > b->strength)
+		return err_set(e, -EOPNOTSUPP, "unsupported",
+			       "the policy needs a sandbox of strength '%s', "
+			       "this one has '%s'",
+			       netpol_strength_word(needs),
+			       netpol_strength_word(b->strength));
+	if (b->strength != NETPOL_NAMES)
+		return 0;
+	n = netpol_listen(&p, 1, ports);
+	for (int i = 0; i < n; i++)
+		if (!listens_on(b, ports[i]))
+			return err_set(e, -EOPNOTSUPP, "unsupported",
+				       "nobody listens on port %u inside",
+				       ports[i]);
+	return n < 0 ? err_set(e, n, "unsupported", "too many ports") : 0;
+}
+
+static bool keep_learned(void *arg, const struct route_learned *l,
+			 const char *name)
+{
+	const struct netpol *p = arg;
+
+	return name && netpol_allows_name(p, name, l->proto, l->lo, NULL) &&
+	       netpol_allows_name(p, name, l->proto, l->hi, NULL) &&
+	       !netpol_denies_addr(p, &l->addr, l->proto, l->lo, NULL);
+}
+
+/* In force from when this returns, in the kernel first, which may refuse. */
+static int enforce(struct sbox *b, struct netpol *p, unsigned *ret_cut,
+		   struct err *e)
+{
+	struct netpol *was = b->policy;
+	int r;
+
+	if (b->strength == NETPOL_ROUTED) {
+		if (!b->worker->route)
+			return err_set(e, -EOPNOTSUPP, "configuration",
+				       "the helper has no transit namespace");
+		r = route_put(b->worker->route, &b->route, p, keep_learned, p,
+			      e);
+		if (r < 0)
+			return r;
+	}
+	b->policy = netpol_ref(p);
+	forwarder_rate(b->forwarder, netpol_limits(p)->dns_per_s);
+	*ret_cut = proxy_client_policy(b->client, p);
+	netpol_free(was);
+	return 0;
+}
+
+int sbox_policy(struct worker *w, const json_t *req, unsigned *ret_cut,
+		struct err *e)
+{
+	struct sbox *b = sbox_find(w, json_str(req, "sandbox"));
+	auto_netpol struct netpol *p = NULL;
+	int r;
+
+	if (!b)
+		return err_set(e, -ENOENT, "sandbox_unknown",
+			       "the network helper does not know '%s'",
+			       json_str(req, "sandbox"));
+	r = load_policy(w, req, &p, e);
+	if (r == 0)
+		r = check_policy(b, p, e);
+	return r < 0 ? r : enforce(b, p, ret_cut, e);
+}
+
+/* --- attach -------------------------------------------------------------- */
+
+static struct forwarder *find_own(void *arg, const struct sockaddr *peer)
+{
+	struct sbox *b = arg;
+
+	(void)peer;
+	return b->forwarder;
+}
+
+static int serve_dns(struct sbox *b, struct chan_msg *m, struct err *e)
+{
+	int udp = chan_take(m, "udp53"), tcp = chan_take(m, "tcp53");
+
+	if (udp < 0 && tcp < 0)
+		return 0;
+	if (udp < 0 || tcp < 0) {
+		fd_close(udp < 0 ? tcp : udp);
+		return err_set(e, -EINVAL, "bad_value",
+			       "udp53 and tcp53 come together");
+	}
+	drop_dns(b);
+	b->udp53 = udp;
+	b->tcp53 = tcp;
+	return forwarder_port_new(b->worker->loop, udp, tcp, find_own, b,
+				  &b->dns, e);
+}
+
+static int serve_port(struct sbox *b, uint16_t port, int *fd, struct err *e)
+{
+	struct sbox_port *at;
+	size_t i;
+	int r;
+
+	for (i = 0; i < b->nports && b->ports[i].port != port; i++)
+		;
+	if (i < b->nports)
+		drop_port(b, i);
+	if (b->nports == NETPOL_LISTEN_MAX)
+		return err_set(e, -E2BIG, "bad_value", "too many ports");
+	at = &b->ports[b->nports];
+	r = proxy_listen(b->client, *fd, port, &at->serves, e);
+	if (r < 0)
+		return r;
+	at->port = port;
+	at->fd = steal_fd(fd);
+	b->nports++;
+	return 0;
+}
+
+static int serve_ports(struct sbox *b, struct chan_msg *m, struct err *e)
+{
+	const json_t *names = json_object_get(m->obj, "fds");
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < m->nfds; i++) {
+		const char *name = json_string_value(json_array_get(names, i));
+		unsigned port;
+		char end;
+
+		if (m->fds[i] < 0)
+			continue;
+		if (sscanf(name, "tcp%5u%c", &port, &end) != 1 || port == 0 ||
+		    port > 65535)
+			return err_set(e, -EINVAL, "bad_value",
+				       "descriptor '%s'", name);
+		r = serve_port(b, (uint16_t)port, &m->fds[i], e);
+	}
+	return r;
+}
+
+static int parse_routed(const json_t *req, struct route_sandbox *ret,
+			struct err *e)
+{
+	unsigned char *mac = ret->mac;
+	struct netaddr addr;
+	char end;
+
+	if (sscanf(json_str(req, "iface"), "ds%5u%c", &ret->slot, &end) != 1)
+		return err_set(e, -EINVAL, "bad_value", "'iface'");
+	if (netaddr_parse(json_str(req, "address"), &addr) < 0 || addr.v6)
+		return err_set(e, -EINVAL, "bad_value", "'address'");
+	if (sscanf(json_str(req, "mac"),
+		   "%2hhx:%2hhx:%2hhx:%2hhx:%2hhx:%2hhx%c", &mac[0], &mac[1],
+		   &mac[2], &mac[3], &mac[4], &mac[5], &end) != 6)
+		return err_set(e, -EINVAL, "bad_value", "'mac'");
+	ret->address = (uint32_t)addr.b[0] << 24 | (uint32_t)addr.b[1] << 16 |
+		       (uint32_t)addr.b[2] << 8 | addr.b[3];
+	return 0;
+}
+
+static int fill(struct sbox *b, struct chan_msg *m, struct netpol *p,
+		struct err *e)
+{
+	struct worker *w = b->worker;
+	struct forwarder_conf conf = {
+		.loop = w->loop,
+		.resolver = w->resolver,
+		.ops = &sbox_dns_ops,
+		.arg = b,
+		.fake = b->strength == NETPOL_NAMES,
+		.per_s = netpol_limits(p)->dns_per_s,
+	};
+	int fd = chan_take(m, "names"), r;
+
+	r = fakename_new(fd, &b->names, e);
+	if (r < 0 && fd >= 0)
+		fd_close(fd);
+	if (r < 0)
+		return r;
+	fd = chan_take(m, "log");
+	r = denied_new(w->loop, fd, &b->denied, e);
+	if (r < 0 && fd >= 0)
+		fd_close(fd);
+	if (r < 0)
+		return r;
+	conf.names = b->names;
+	r = forwarder_new(&conf, &b->forwarder, e);
+	if (r == 0)
+		r = proxy_client_new(w->proxy, b->id, p, b->names, b->denied,
+				     &b->client, e);
+	return r;
+}
+
+static int sbox_new(struct worker *w, struct chan_msg *m,
+		    const struct sbox *like, struct netpol *p,
+		    struct sbox **ret, struct err *e)
+{
+	struct sbox *b = malloc(sizeof(*b));
+	struct sbox **at;
+	int r;
+
+	if (!b)
+		return err_sys(e, ENOMEM, "sandbox");
+	*b = *like;
+	b->id = strdup(json_str(m->obj, "sandbox"));
+	if (!b->id) {
+		free(b);
+		return err_sys(e, ENOMEM, "sandbox");
+	}
+	at = &w->by_id[hash_of(b->id)];
+	b->next = *at;
+	*at = b;
+	if (b->strength == NETPOL_ROUTED) {
+		at = &w->by_address[b->route.address % SBOX_BUCKETS];
+		b->next_address = *at;
+		*at = b;
+	}
+	r = fill(b, m, p, e);
+	if (r < 0)
+		sbox_free(b);
+	else
+		*ret = b;
+	return r;
+}
+
+static int any_socket(const struct sbox *b)
+{
+	return b->udp53 >= 0 ? b->udp53 : b->nports > 0 ? b->ports[0].fd : -1;
+}
+
+/* Is what we know the same network, or one of an earlier life? */
+static bool is_same(const struct sbox *b, const struct sbox *like,
+		    const struct chan_msg *m)
+{
+	const json_t *names = json_object_get(m->obj, "fds");
+	int has = any_socket(b);
+
+	if (b->strength != like->strength ||
+	    b->route.slot != like->route.slot ||
+	    b->route.address != like->route.address ||
+	    memcmp(b->route.mac, like->route.mac, sizeof(b->route.mac)))
+		return false;
+	for (size_t i = 0; has >= 0 && i < m->nfds; i++) {
+		const char *name = json_string_value(json_array_get(names, i));
+
+		if (strncmp(name, "udp", 3) == 0 ||
+		    strncmp(name, "tcp", 3) == 0)
+			return same_netns(has, m->fds[i]);
+	}
+	return true;
+}
+
+int sbox_attach(struct worker *w, struct chan_msg *m, struct err *e)
+{
+	struct sbox like = {.worker = w, .udp53 = -1, .tcp53 = -1};
+	struct sbox *b = sbox_find(w, json_str(m->obj, "sandbox"));
+	auto_netpol struct netpol *p = NULL;
+	unsigned cut;
+	bool fresh;
+	int r;
+
+	r = netpol_strength_of(json_str(m->obj, "strength"));
+	if (r <= NETPOL_NONE)
+		return err_set(e, -EINVAL, "bad_value", "'strength'");
+	like.strength = (enum netpol_strength)r;
+	r = load_policy(w, m->obj, &p, e);
+	if (r == 0 && like.strength == NETPOL_ROUTED)
+		r = parse_routed(m->obj, &like.route, e);
+	if (r < 0)
+		return r;
+	if (b && !is_same(b, &like, m)) {
+		sbox_free(b);
+		b = NULL;
+	}
+	fresh = !b;
+	if (fresh)
+		r = sbox_new(w, m, &like, p, &b, e);
+	if (r == 0)
+		r = enforce(b, p, &cut, e);
+	if (r == 0)
+		r = serve_dns(b, m, e);
+	if (r == 0) {
+		/* Files of one that is known are open already. */
+		int fd = chan_take(m, "names");
+
+		if (fd >= 0)
+			fd_close(fd);
+		fd = chan_take(m, "log");
+		if (fd >= 0)
+			denied_file(b->denied, fd);
+		r = serve_ports(b, m, e);
+	}
+	if (r == 0)
+		r = check_policy(b, p, e);
+	if (r < 0 && fresh && b)
+		sbox_free(b);
+	return r;
+}
+
+int sbox_stats(const struct sbox *b, json_t **ret, struct err *e)
+{
+	struct forwarder_stats dns;
+	struct proxy_stats s;
+	struct route_stats route = {0};
+
+	forwarder_stats(b->forwarder, &dns);
+	proxy_client_stats(b->client, &s);
+	if (b->strength == NETPOL_ROUTED && b->worker->route)
+		(void)route_stats(b->worker->route, b->route.slot, &route,
+				  NULL);
+	return json_pack_or(ret, e, "{ss ss si sI sI sI sI sI sI sI sI sI}",
+			    "strength", netpol_strength_word(b->strength),
+			    "hash", netpol_hash(b->policy), "connections",
+			    (int)s.connections, "accepted",
+			    (json_int_t)s.accepted, "refused",
+			    (json_int_t)s.refused, "cut", (json_int_t)s.cut,
+			    "sent_bytes", (json_int_t)(s.sent + route.tx_bytes),
+			    "received_bytes",
+			    (json_int_t)(s.received + route.rx_bytes), "dns",
+			    (json_int_t)dns.queries, "dns_denied",
+			    (json_int_t)dns.denied, "denied",
+			    (json_int_t)(denied_count(b->denied) +
+					 route.denied),
+			    "names", (json_int_t)fakename_count(b->names));
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DSEC_NET_SERVE_PRIV_H
+#define DSEC_NET_SERVE_PRIV_H
+
+#include "net/chan.h"
+#include "net/conf.h"
+
+/*
+ * The helper is two processes of a uid of their own.  The *keeper* listens on
+ * ctl.sock, takes lines of root alone, and keeps what it was told about each
+ * sandbox, descriptors included.  The *worker*, its child, does the work: what
+ * sandboxes send reaches it alone.  A worker that ends is replaced, and told
+ * all again.
+ */
+
+#define WORKER_FD 3 /* the worker's end of the socket between them */
+
+/* Descriptors of the transit namespace, by the names of their lines. */
+#define TRANSIT_FDS                                                            \
+	{                                                                      \
+		"nft", "nflog", "dns_udp", "dns_tcp", "sni", "broker"          \
+	}
+
+/* keeper_run(listener, conf, state, e): serve until SIGTERM; ${state} is what
+ * the keeper before us left (borrowed), or NULL. */
+int keeper_run(int listener, const struct netconf *conf, json_t *state,
+	       struct err *e);
+
+/* worker_run(sock, conf): the worker, until its keeper hangs up.  Returns its
+ * exit status. */
+int worker_run(int sock, const struct netconf *conf);
+
+/* same_netns(a, b): are these sockets of the same network namespace? */
+bool same_netns(int a, int b);
+
+/* note(fmt, ..): a line of the log, which stays bounded. */
+void note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+#endif

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "wire/exit.h"
+#include "wire/record.h"
+#include "serve_worker.h"
+
+/* --- requests ------------------------------------------------------------ */
+
+static int add_stats(json_t *all, const struct sbox *b, struct err *e)
+{
+	json_t *one;
+	int r = sbox_stats(b, &one, e);
+
+	if (r == 0 && json_object_set_new(all, b->id, one) < 0)
+		r = err_sys(e, ENOMEM, "counters");
+	return r;
+}
+
+static int op_stats(struct worker *w, const json_t *req, json_t *ans,
+		    struct err *e)
+{
+	const char *id = json_str(req, "sandbox");
+	json_t *all = json_object();
+	struct sbox *b;
+	int r = 0;
+
+	if (json_object_set_new(ans, "sandboxes", all) < 0)
+		return err_sys(e, ENOMEM, "counters");
+	if (*id) {
+		b = sbox_find(w, id);
+		return b ? add_stats(all, b, e)
+			 : err_set(e, -ENOENT, "sandbox_unknown",
+				   "the network helper does not know '%s'", id);
+	}
+	for (size_t i = 0; r == 0 && i < SBOX_BUCKETS; i++)
+		for (b = w->by_id[i]; r == 0 && b; b = b->next)
+			r = add_stats(all, b, e);
+	return r;
+}
+
+static int op_policy(struct worker *w, const json_t *req, json_t *ans,
+		     struct err *e)
+{
+	unsigned cut = 0;
+	int r = sbox_policy(w, req, &cut, e);
+
+	if (r == 0 && json_object_set_new(ans, "cut", json_integer(cut)) < 0)
+		r = err_sys(e, ENOMEM, "answer");
+	return r;
+}
+
+static int op_detach(struct worker *w, const json_t *req)
+{
+	struct sbox *b = sbox_find(w, json_str(req, "sandbox"));
+
+	if (b)
+		sbox_free(b);
+	return 0;
+}
+
+static int dispatch(struct worker *w, struct chan_msg *m, json_t *ans,
+		    struct err *e)
+{
+	const char *op = json_str(m->obj, "op");
+
+	if (!strcmp(op, "attach"))
+		return sbox_attach(w, m, e);
+	if (!strcmp(op, "policy"))
+		return op_policy(w, m->obj, ans, e);
+	if (!strcmp(op, "detach"))
+		return op_detach(w, m->obj);
+	if (!strcmp(op, "stats"))
+		return op_stats(w, m->obj, ans, e);
+	if (!strcmp(op, "transit"))
+		return worker_transit(w, m, e);
+	return 0; /* ping, and what the keeper answers itself */
+}
+
+static int answer(struct worker *w, struct chan_msg *m, struct err *e)
+{
+	auto_json json_t *ans = record_ok(NULL);
+	auto_json json_t *bad = NULL;
+	struct err why = {0};
+
+	if (!ans)
+		return err_sys(e, ENOMEM, "answer");
+	if (dispatch(w, m, ans, &why) < 0)
+		bad = record_error(NULL, &why);
+	return chan_put(&w->chan, bad ? bad : ans, e);
+}
+
+static void on_keeper(struct loop *l, struct loop_source *s, uint32_t events)
+{
+	struct worker *w = s->arg;
+	struct err e = {0};
+	int r = -EAGAIN;
+
+	if (events & ~(uint32_t)EPOLLOUT)
+		r = chan_read(&w->chan, &e);
+	while (r > 0) {
+		auto_chan_msg struct chan_msg m = {0};
+
+		r = chan_next(&w->chan, &m, &e);
+		if (r > 0)
+			r = answer(w, &m, &e) < 0 ? -EIO : 1;
+		else if (r == 0)
+			r = -EAGAIN;
+	}
+	if (r == -EAGAIN)
+		r = chan_flush(&w->chan, &e);
+	else if (r == 0)
+		r = -EPIPE; /* he is gone: so are we */
+	if (r == 0)
+		r = loop_mod(l, s,
+			     w->chan.out.len ? EPOLLIN | EPOLLOUT : EPOLLIN,
+			     &e);
+	if (r < 0)
+		loop_stop(l, r);
+}
+
+/* --- the whole ----------------------------------------------------------- */
+
+static int resolver_of(struct worker *w, struct err *e)
+{
+	struct resolver_conf conf = {.nservers = w->conf->ndns};
+
+	for (size_t i = 0; i < w->conf->ndns; i++)
+		netaddr_sock(&w->conf->dns[i].addr, w->conf->dns[i].port,
+			     &conf.servers[i]);
+	return resolver_new(w->loop, &conf, &w->resolver, e);
+}
+
+static int start(struct worker *w, int sock, struct err *e)
+{
+	struct proxy_conf proxy = {.broker = -1};
+	int r = loop_new(&w->loop, e);
+
+	if (r == 0)
+		r = netconf_deny(w->conf, &w->deny, e);
+	if (r == 0)
+		r = worker_node(w, e);
+	if (r == 0)
+		r = resolver_of(w, e);
+	if (r == 0)
+		r = pump_pool_new(w->loop, &w->pool, e);
+	if (r < 0)
+		return r;
+	proxy.loop = w->loop;
+	proxy.resolver = w->resolver;
+	proxy.deny = (const struct netdeny *const *)&w->deny;
+	proxy.pool = w->pool;
+	r = proxy_new(&proxy, &w->proxy, e);
+	if (r == 0)
+		r = loop_add(w->loop, &w->src, sock, EPOLLIN, on_keeper, w, e);
+	return r;
+}
+
+/* What it has is let go of by its end: rules of the kernel stay as they are. */
+int worker_run(int sock, const struct netconf *conf)
+{
+	struct worker w = {.conf = conf, .chan = {.fd = sock}, .rtnl = -1};
+	struct err e = {0};
+	int r;
+
+	signal(SIGPIPE, SIG_IGN);
+	for (int i = 0; i < FD_TRANSIT; i++)
+		w.transit[i] = -1;
+	r = start(&w, sock, &e);
+	if (r == 0)
+		r = loop_run(w.loop, &e);
+	if (r < 0 && r != -EPIPE)
+		note("worker: %s", e.msg);
+	return r < 0 && r != -EPIPE ? EXIT_SYSTEM : EXIT_OK;
+}
