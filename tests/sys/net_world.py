@@ -54,10 +54,10 @@ TYPES = {"A": A, "AAAA": AAAA, "CNAME": CNAME, "TXT": TXT}
 rotation = 0
 
 
-def log(name, **what):
+def log(into, **what):
     what["at_ms"] = int(time.time() * 1000)
     line = json.dumps(what) + "\n"
-    fd = os.open(os.path.join(DIR, name), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    fd = os.open(os.path.join(DIR, into), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.write(fd, line.encode())
     os.close(fd)
 
