@@ -230,6 +230,8 @@ int fix_dead(struct doctor *d, struct err *e)
 		return r;
 	r = claim_sweep(&d->tree, teardown_bury, cgroups, &buried, e);
 	if (r == 0)
+		r = fix_networks(d, e);
+	if (r == 0)
 		r = fix_waiting(d, cgroups, e);
 	cgroup_close(cgroups);
 	if (buried > 0)

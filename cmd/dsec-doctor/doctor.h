@@ -102,6 +102,13 @@ int fix_layer_mounts(struct doctor *d, struct err *e);
 /* unmount_prepared(d, e): undo the mounts under $DSEC_RUN/mnt. */
 int unmount_prepared(struct doctor *d, struct err *e);
 
+/* check_network(d): the helper, the uplink, clashes; of the node's part.
+ * count_networks(t): those of sandboxes that are not there any more.
+ * fix_networks(d, e): these go, and those of live sandboxes are in force. */
+void check_network(struct doctor *d);
+unsigned count_networks(const struct tree *t);
+int fix_networks(struct doctor *d, struct err *e);
+
 /* is_on_tmpfs(path): of ${path}, or of its nearest parent that is there. */
 bool is_on_tmpfs(const char *path);
 

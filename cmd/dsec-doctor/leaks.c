@@ -179,6 +179,16 @@ static void snapshots(struct scan *s)
 		found(s, "snapshot", NULL, path);
 }
 
+/* Links and sockets of sandboxes that are gone. */
+static void networks(struct scan *s)
+{
+	char path[PATH_MAX];
+
+	if (count_networks(&s->d->tree) > 0 &&
+	    tree_path(path, NULL, "%s/net", s->d->tree.run) == 0)
+		found(s, "network", NULL, path);
+}
+
 /* --- mounts -------------------------------------------------------------- */
 
 static bool below(const char *path, const char *top, const char *sub)
@@ -306,6 +316,7 @@ static int look(const struct doctor *d, json_t **ret_list, struct err *e)
 	each(&s, cgroup_dir, "/sys/fs/cgroup/%s", t->cgroup);
 	each(&s, cgroup_tree, "/sys/fs/cgroup");
 	snapshots(&s);
+	networks(&s);
 	mounts(&s);
 	json_decref(s.worked);
 	if (s.r < 0) {

@@ -126,6 +126,7 @@ void check_node(struct doctor *d)
 
 	check_private(d, d->tree.run, &run);
 	check_private(d, d->tree.lib, &lib);
+	check_network(d);
 	d_feature(d, "run_on_tmpfs", is_on_tmpfs(d->tree.run));
 	if (!is_on_tmpfs(d->tree.run)) {
 		snprintf(fix, sizeof(fix),

@@ -179,6 +179,7 @@ int ps_live(const struct app *app, const char *id, const json_t *claim,
 		set_lost(rec);
 	else if (life == SELECT_LIVE && stats)
 		add_stats(app, id, rec);
+	ps_net(app, rec);
 	*ret_rec = steal_ptr(rec);
 	return 0;
 }
@@ -194,6 +195,7 @@ int ps_waiting(const struct app *app, const char *id, json_t **ret_rec,
 		return r;
 	json_object_set_new(rec, "kind", json_string("supervised"));
 	set_waiting(app, id, rec);
+	ps_net(app, rec);
 	*ret_rec = rec;
 	return 0;
 }

@@ -380,6 +380,8 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	raise_files();
 	r = parse(argc, argv, &app, &e);
+	if (r == 0 && app.stats)
+		ps_net_open(&app);
 	if (r == 0)
 		r = work(&app, &e);
 	if (r < 0) {
@@ -392,5 +394,6 @@ int main(int argc, char **argv)
 	loop_free(app.loop);
 	json_decref(app.defaults);
 	json_decref(app.words);
+	json_decref(app.net);
 	return (int)app.status;
 }

@@ -14,6 +14,7 @@ struct app {
 	json_t *words;	   /* names of sandboxes */
 	struct select sel; /* points into defaults */
 	bool table, all, stats, watch, wait;
+	json_t *net; /* counters of the helper by sandbox; NULL: none */
 	enum exit_status status;
 
 	/* --watch and --wait only */
@@ -43,6 +44,14 @@ int ps_dead(const struct app *app, const char *id, json_t **ret_rec,
 	    struct err *e);
 int ps_one(const struct app *app, const char *id, bool stats, json_t **ret_rec,
 	   struct err *e);
+
+/*
+ * ps_net_open(app): have the counters of networks, for --stats.
+ * ps_net(app, rec): what a record says of its network: strength, phase, hash,
+ * and the counters.
+ */
+void ps_net_open(struct app *app);
+void ps_net(const struct app *app, json_t *rec);
 
 /* ps_list(app, e): every sandbox that fits, with --all the ended ones too. */
 int ps_list(struct app *app, struct err *e);
