@@ -363,10 +363,36 @@ static void fill(const struct route_box *b, struct route_stats *s)
 				  .learned = route_learn_live(&b->learn)};
 }
 
-static void judge_quota(const struct route_box *b, struct route_stats *s)
+static int read_quota(const struct nlmsghdr *h, void *arg)
 {
-	s->over_quota = b->limits.bytes_mb &&
-			s->tx_bytes + s->rx_bytes >= b->limits.bytes_mb << 20;
+	bool *over = arg;
+	const struct nlattr *a;
+
+	mnl_attr_for_each(a, h, sizeof(struct nfgenmsg))
+	{
+		if (mnl_attr_get_type(a) == NFTA_OBJ_DATA)
+			*over = number(a, NFTA_QUOTA_CONSUMED) >
+				number(a, NFTA_QUOTA_BYTES);
+	}
+	return MNL_CB_OK;
+}
+
+/* The packet that was one too many is not in the counters. */
+static void judge_quota(struct route *r, const struct route_box *b,
+			struct route_stats *s)
+{
+	char room[256] __attribute__((aligned(8))), name[16];
+	struct nlmsghdr *h;
+
+	if (!(b->has & 1u << IN_QUOTAS))
+		return;
+	h = nftnl_nlmsg_build_hdr(room, NFT_MSG_GETOBJ, ROUTE_INET, NLM_F_ACK,
+				  1);
+	snprintf(name, sizeof(name), "q%u", b->sb.slot);
+	mnl_attr_put_strz(h, NFTA_OBJ_TABLE, ROUTE_TABLE);
+	mnl_attr_put_strz(h, NFTA_OBJ_NAME, name);
+	mnl_attr_put_u32(h, NFTA_OBJ_TYPE, htonl(NFT_OBJECT_QUOTA));
+	(void)nft_talk(r->c.nft, h, read_quota, &s->over_quota);
 }
 
 int route_stats_all(struct route *r, struct route_stats *ret, size_t max,
@@ -390,7 +416,7 @@ int route_stats_all(struct route *r, struct route_stats *ret, size_t max,
 	if (n < 0)
 		return err_sys(e, -n, "read counters");
 	for (size_t i = 0; i < x.n; i++)
-		judge_quota(r->boxes[ret[i].slot], &ret[i]);
+		judge_quota(r, r->boxes[ret[i].slot], &ret[i]);
 	return (int)total;
 }
 
@@ -435,7 +461,7 @@ int route_stats(struct route *r, uint32_t slot, struct route_stats *ret,
 	}
 	if (n < 0)
 		return err_sys(e, -n, "read counters");
-	judge_quota(b, &s);
+	judge_quota(r, b, &s);
 	*ret = s;
 	return 0;
 }

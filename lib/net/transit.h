@@ -94,7 +94,7 @@ void transit_mac(uint32_t slot, uint8_t ret[6]);
  * transit_poke(netns, inside, e): make every TCP connection of the sandbox say
  * something, so that those a new policy denies are reset at once even if they
  * only wait; those it allows do not notice.  For after a change of policy.
- * Returns how many connections there are.
+ * Returns how many connections there are.  Each answers twice a second at most.
  * transit_detach(netns, slot, e): absent is fine.
  */
 int transit_attach(int netns, int inside, const struct transit_link *link,

@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rules of routed sandboxes: what they are made of, flows, changes. */
+#include "netlab.h"
+
+#define ALLOW_5432                                                             \
+	"{\"allow\":[{\"cidr\":\"198.51.100.10\",\"ports\":[5432]},"           \
+	"{\"cidr\":\"198.51.100.10\",\"proto\":\"udp\",\"ports\":[5432]}]}"
+/* Another policy that still allows it. */
+#define ALLOW_MORE                                                             \
+	"{\"allow\":[{\"cidr\":\"198.51.100.0/24\",\"ports\":[\"5000-6000\","  \
+	"22]},{\"cidr\":\"198.51.100.10\",\"proto\":\"udp\",\"ports\":[5432]}]}"
+
+static char why[64];
+static unsigned logged;
+
+static void note(void *arg, const struct route_denied *d)
+{
+	(void)arg;
+	snprintf(why, sizeof(why), "%u %s %u.%u.%u.%u:%u", d->slot, d->why,
+		 d->dst.b[0], d->dst.b[1], d->dst.b[2], d->dst.b[3], d->dport);
+	logged++;
+}
+
+static const char *last_log(struct lab *l)
+{
+	strcpy(why, "nothing");
+	if (lab_wait(l->socks.log, POLLIN, 2000))
+		(void)route_log(l->r, note, NULL, NULL);
+	return why;
+}
+
+static bool gets(int fd, const char *text)
+{
+	char buf[64] = "";
+
+	return lab_wait(fd, POLLIN, 3000) &&
+	       recv(fd, buf, sizeof(buf) - 1, 0) == (ssize_t)strlen(text) &&
+	       strcmp(buf, text) == 0;
+}
+
+/* What becomes of a connection that waits: its error, 0 none in 2 s. */
+static int fails(int fd)
+{
+	char c;
+
+	if (!lab_wait(fd, POLLIN, 2000))
+		return 0;
+	return recv(fd, &c, 1, 0) < 0 ? errno : -1;
+}
+
+struct flow {
+	int server, client, peer;
+};
+
+static struct flow tcp(struct lab *l, const char *addr, unsigned port)
+{
+	struct flow f = {.client = -1, .peer = -1};
+
+	f.server = lab_server(l, SOCK_STREAM, addr, port);
+	if (lab_connect(l->a, addr, port, &f.client) == 0)
+		f.peer = lab_accept(f.server);
+	ok(f.peer >= 0, "a connection to port %u", port);
+	return f;
+}
+
+static void flow_done(struct flow *f)
+{
+	if (f->peer >= 0)
+		fd_close(f->peer);
+	if (f->client >= 0)
+		fd_close(f->client);
+	fd_close(f->server);
+}
+
+static bool both_ways(const struct flow *f)
+{
+	return send(f->client, "up", 2, MSG_NOSIGNAL) == 2 &&
+	       gets(f->peer, "up") &&
+	       send(f->peer, "down", 4, MSG_NOSIGNAL) == 4 &&
+	       gets(f->client, "down");
+}
+
+static void basics(struct lab *l)
+{
+	struct flow f;
+	uint64_t n;
+
+	n = lab_denied(l, LAB_A);
+	is_int(n, (long long)UINT64_MAX, "unknown to the rules");
+	is_int(lab_connect(l->a, "198.51.100.10", 5432, NULL), ETIMEDOUT,
+	       "and so without any answer");
+	is_int(lab_put(l, LAB_A, "{}"), 1, "deny all");
+	is_int(lab_put(l, LAB_A, "{}"), 0, "again: nothing to do");
+	is_int(lab_connect(l->a, "198.51.100.10", 5432, NULL), ECONNREFUSED,
+	       "refused at once");
+	is_str(last_log(l), "7 policy 198.51.100.10:5432", "told");
+	is_int(lab_put(l, LAB_A, ALLOW_5432), 1, "allow one port");
+	f = tcp(l, "198.51.100.10", 5432);
+	ok(both_ways(&f), "data flows");
+	is_int(lab_connect(l->a, "198.51.100.10", 5433, NULL), ECONNREFUSED,
+	       "other port");
+	is_int(lab_connect(l->a, "198.51.100.11", 5432, NULL), ECONNREFUSED,
+	       "other address");
+	flow_done(&f);
+}
+
+static void epochs(struct lab *l)
+{
+	struct flow f;
+	int quiet;
+
+	lab_put(l, LAB_A, ALLOW_5432);
+	f = tcp(l, "198.51.100.10", 5432);
+	is_int(lab_put(l, LAB_A, ALLOW_MORE), 1, "another epoch");
+	ok(send(f.peer, "first", 5, MSG_NOSIGNAL) == 5 &&
+		   gets(f.client, "first"),
+	   "a flow still allowed goes on, its peer speaking first");
+	ok(both_ways(&f), "and both ways");
+	poll(NULL, 0, 100); /* nothing of it is waiting to be acknowledged */
+	quiet = f.client;
+	is_int(lab_put(l, LAB_A, "{}"), 1, "tighten");
+	ok(send(f.peer, "late", 4, MSG_NOSIGNAL) == 4, "the peer goes on");
+	is_int(fails(f.peer), ECONNRESET, "and is reset");
+	is_int(send(quiet, "more", 4, MSG_NOSIGNAL), 4, "the sandbox too");
+	is_int(fails(quiet), ECONNRESET, "is reset, and got nothing");
+	flow_done(&f);
+
+	lab_put(l, LAB_A, ALLOW_5432);
+	f = tcp(l, "198.51.100.10", 5432);
+	lab_put(l, LAB_A, ALLOW_MORE);
+	is_int(transit_poke(l->transit, l->a, NULL), 1, "one to poke");
+	ok(both_ways(&f), "which does not hurt what is allowed");
+	lab_put(l, LAB_A, "{}");
+	poll(NULL, 0, 600); /* answered at most twice a second */
+	is_int(transit_poke(l->transit, l->a, NULL), 1, "poked again");
+	is_int(fails(f.client), ECONNRESET,
+	       "one that only waits is reset without anybody speaking");
+	flow_done(&f);
+}
+
+static void datagrams(struct lab *l)
+{
+	const struct sockaddr_in to = lab_to("198.51.100.10", 5432);
+	struct sockaddr_in from;
+	socklen_t len = sizeof(from);
+	int srv = lab_server(l, SOCK_DGRAM, "198.51.100.10", 5432);
+	int cli = netns_socket(l->a, AF_INET, SOCK_DGRAM, 0, NULL);
+	char buf[8];
+
+	lab_put(l, LAB_A, ALLOW_5432);
+	ok(!connect(cli, (const void *)&to, sizeof(to)) &&
+		   send(cli, "hi", 2, 0) == 2 && lab_wait(srv, POLLIN, 2000) &&
+		   recvfrom(srv, buf, sizeof(buf), 0, (void *)&from, &len) == 2,
+	   "a datagram");
+	ok(sendto(srv, "yo", 2, 0, (void *)&from, len) == 2 && gets(cli, "yo"),
+	   "its answer");
+	lab_put(l, LAB_A, "{}");
+	ok(sendto(srv, "no", 2, 0, (void *)&from, len) == 2 &&
+		   send(cli, "hi", 2, 0) == 2,
+	   "both go on after the change");
+	is_int(fails(cli), EHOSTUNREACH, "refused, and no byte passed");
+	ok(!lab_wait(srv, POLLIN, 100), "nothing arrived");
+	fd_close(srv);
+	fd_close(cli);
+}
+
+static void redirects(struct lab *l)
+{
+	int peer, fd = -1;
+
+	lab_put(l, LAB_A,
+		"{\"allow\":[{\"domain\":\"a.test\"},{\"cidr\":"
+		"\"198.51.100.11\",\"ports\":[443]}]}");
+	is_int(lab_connect(l->a, "192.0.2.1", 53, &fd), 0,
+	       "any resolver is ours");
+	peer = lab_accept(l->socks.dns_tcp);
+	ok(peer >= 0, "and answers");
+	fd_close(peer);
+	fd_close(fd);
+	is_int(lab_connect(l->a, "198.51.100.10", 443, &fd), 0, "443");
+	peer = lab_accept(l->socks.sni);
+	ok(peer >= 0, "asked for its name");
+	fd_close(peer);
+	fd_close(fd);
+	peer = lab_server(l, SOCK_STREAM, "198.51.100.11", 443);
+	is_int(lab_connect(l->a, "198.51.100.11", 443, NULL), 0,
+	       "one allowed by address is not");
+	fd_close(peer);
+	is_int(lab_connect(l->a, "198.18.0.1", 443, NULL), ECONNREFUSED,
+	       "the proxy has no address of its own");
+	is_int(lab_connect(l->a, "198.18.0.1", 80, NULL), ECONNREFUSED,
+	       "no broker without a rule");
+	is_int(lab_connect(l->a, "198.18.0.1", 22, NULL), ECONNREFUSED,
+	       "no other port of the gateway");
+	lab_put(l, LAB_A, "{\"broker\":[\"x\"]}");
+	is_int(lab_connect(l->a, "198.18.0.1", 80, &fd), 0, "broker");
+	fd_close(fd);
+	is_int(lab_connect(l->a, "198.18.0.1", 443, NULL), ECONNREFUSED,
+	       "no proxy of names without names");
+}
+
+static bool keep_a(void *arg, const struct route_learned *d, const char *name)
+{
+	(void)arg;
+	return name && !strcmp(name, "a.test") && d->lo == 22;
+}
+
+static int learn(struct lab *l, const char *name, const char *addr, uint16_t lo,
+		 uint16_t hi, unsigned s)
+{
+	struct route_learned d = {.proto = NETPOL_TCP, .lo = lo, .hi = hi};
+	struct err e = {0};
+	int r;
+
+	lab_bytes(addr, d.addr.b);
+	lab_helper(true);
+	r = route_learn(l->r, LAB_A, name, &d, 1, s, &e);
+	lab_helper(false);
+	if (r < 0)
+		printf("# learn: %s\n", e.msg);
+	return r;
+}
+
+static void names(struct lab *l)
+{
+	struct route_stats s;
+	struct flow f;
+
+	lab_put(l, LAB_A,
+		"{\"allow\":[{\"domain\":\"*.test\",\"ports\":\"all\"}]}");
+	is_int(lab_connect(l->a, "198.51.100.10", 22, NULL), ECONNREFUSED,
+	       "an address is nothing without its name");
+	is_int(learn(l, "a.test", "198.51.100.10", 22, 22, 60), 1, "resolved");
+	f = tcp(l, "198.51.100.10", 22);
+	is_int(lab_connect(l->a, "198.51.100.10", 23, NULL), ECONNREFUSED,
+	       "for that port alone");
+	is_int(learn(l, "b.test", "198.51.100.10", 22, 22, 600), 0,
+	       "again, for longer");
+	is_int(learn(l, "b.test", "198.51.100.10", 8000, 9000, 60), 1,
+	       "a range");
+	is_int(learn(l, "b.test", "198.51.100.10", 8500, 9500, 60), 0 + 1,
+	       "one that overlaps");
+	is_int(learn(l, "b.test", "198.51.100.10", 443, 443, 60), 0,
+	       "443 is the proxy's");
+	is_int(lab_connect(l->a, "198.51.100.10", 9400, NULL), ECONNREFUSED,
+	       "allowed, but nobody listens");
+	lab_helper(true);
+	is_int(route_stats(l->r, LAB_A, &s, NULL), 0, "counters");
+	lab_helper(false);
+	is_int(s.learned, 2, "two destinations");
+	ok(s.tx_packets > 0 && s.rx_packets > 0, "packets are counted");
+	is_int(lab_put_keep(l, LAB_A,
+			    "{\"allow\":[{\"domain\":\"a.test\",\"ports\":"
+			    "[22]}]}",
+			    keep_a, NULL),
+	       1, "another policy");
+	ok(both_ways(&f), "what it allows goes on");
+	is_int(lab_connect(l->a, "198.51.100.10", 9400, NULL), ECONNREFUSED,
+	       "the range is refused");
+	ok(strstr(last_log(l), "policy"), "by the policy");
+	flow_done(&f);
+	is_int(lab_put(l, LAB_A, "{}"), 1, "nothing is kept");
+	is_int(lab_connect(l->a, "198.51.100.10", 22, NULL), ECONNREFUSED,
+	       "gone");
+}
+
+static void expiry(struct lab *l)
+{
+	struct flow f;
+
+	lab_put(l, LAB_A,
+		"{\"allow\":[{\"domain\":\"a.test\",\"ports\":"
+		"[22]}]}");
+	is_int(learn(l, "a.test", "198.51.100.10", 22, 22, 1), 1, "for 1 s");
+	f = tcp(l, "198.51.100.10", 22);
+	poll(NULL, 0, 1300);
+	is_int(lab_connect(l->a, "198.51.100.10", 22, NULL), ECONNREFUSED,
+	       "no new connection after it");
+	ok(both_ways(&f), "one that exists goes on");
+	is_int(learn(l, "a.test", "198.51.100.10", 22, 22, 60), 0 + 0,
+	       "resolved again");
+	is_int(lab_connect(l->a, "198.51.100.10", 22, NULL), 0, "works again");
+	flow_done(&f);
+}
+
+static void bounded(struct lab *l)
+{
+	struct route_learned d[64];
+	struct err e = {0};
+	int r = 0, n = 0;
+
+	for (int i = 0; r >= 0 && i < ROUTE_LEARN_MAX / 64 + 1; i++) {
+		for (int k = 0; k < 64; k++) {
+			d[k] = (struct route_learned){.proto = NETPOL_TCP,
+						      .lo = 22,
+						      .hi = 22};
+			d[k].addr = netaddr_v4(
+				htonl(0xc0000200u + (uint32_t)(i * 64 + k)));
+		}
+		lab_helper(true);
+		r = route_learn(l->r, LAB_A, "a.test", d, 64, 60, &e);
+		lab_helper(false);
+		n += r > 0 ? r : 0;
+	}
+	is_int(r, -EDQUOT, "there is an end of it");
+	ok(n <= ROUTE_LEARN_MAX && n > ROUTE_LEARN_MAX - 65, "at %d", n);
+	is_int(lab_put(l, LAB_A, "{}"), 1, "all gone at once");
+}
+
+static void limits(struct lab *l)
+{
+	int srv = lab_server(l, SOCK_STREAM, "198.51.100.10", 5432);
+	struct route_stats s;
+	int fd[8], got = 0, r = 0, total = 0, peer;
+	char block[65536];
+
+	memset(fd, -1, sizeof(fd));
+	memset(block, 0, sizeof(block));
+	lab_put(l, LAB_A,
+		"{\"allow\":[{\"cidr\":\"198.51.100.10\",\"ports\":[5432]}],"
+		"\"limits\":{\"connections\":3}}");
+	for (int i = 0; i < 8; i++)
+		got += lab_connect(l->a, "198.51.100.10", 5432, &fd[i]) == 0;
+	is_int(got, 3, "connections at a time");
+	ok(strstr(last_log(l), "connections"), "told (%s)", why);
+	for (int i = 0; i < 8; i++)
+		if (fd[i] >= 0)
+			fd_close(fd[i]);
+	lab_put(l, LAB_A,
+		"{\"allow\":[{\"cidr\":\"198.51.100.10\",\"ports\":[5432]}],"
+		"\"limits\":{\"connections_per_s\":2}}");
+	for (got = 0; total < 30; total++)
+		got += lab_connect(l->a, "198.51.100.10", 5432, NULL) == 0;
+	ok(got >= 4 && got < 15, "connections a second (%d of 30)", got);
+	lab_put(l, LAB_A,
+		"{\"allow\":[{\"cidr\":\"198.51.100.10\",\"ports\":[5432]}],"
+		"\"limits\":{\"bytes_mb\":1}}");
+	while ((peer = accept4(srv, NULL, NULL, SOCK_CLOEXEC)) >= 0)
+		fd_close(peer);
+	is_int(lab_connect(l->a, "198.51.100.10", 5432, &fd[0]), 0, "quota");
+	peer = lab_accept(srv);
+	for (total = 0; total < 400;) {
+		r = (int)send(fd[0], block, sizeof(block), MSG_NOSIGNAL);
+		if (r < 0 && errno != EAGAIN)
+			break;
+		if (r < 0 && !lab_wait(fd[0], POLLOUT, 2000))
+			break;
+		while (recv(peer, block, sizeof(block), 0) > 0)
+			;
+		total++;
+	}
+	ok(r < 0 && errno == ECONNRESET, "used up");
+	lab_helper(true);
+	is_int(route_stats(l->r, LAB_A, &s, NULL), 0, "counters");
+	ok(s.over_quota && s.tx_bytes + s.rx_bytes < 2 << 20,
+	   "and known to be (%llu + %llu)", (unsigned long long)s.tx_bytes,
+	   (unsigned long long)s.rx_bytes);
+	lab_helper(false);
+	fd_close(fd[0]);
+	fd_close(peer);
+	fd_close(srv);
+}
+
+/* A worker dies; its successor has the table, and no flow has noticed. */
+static void taken_over(struct lab *l)
+{
+	struct flow f;
+
+	lab_put(l, LAB_A, ALLOW_5432);
+	lab_put(l, LAB_B, ALLOW_MORE);
+	f = tcp(l, "198.51.100.10", 5432);
+	lab_put(l, LAB_A,
+		"{\"allow\":[{\"cidr\":\"198.51.100.10\",\"ports\":[5432]},"
+		"{\"domain\":\"a.test\",\"ports\":[22]}]}");
+	learn(l, "a.test", "198.51.100.10", 22, 22, 60);
+	route_free(l->r);
+	l->r = NULL;
+	ok(both_ways(&f), "without a worker");
+	is_int(lab_open(l), 0, "taken over");
+	is_int(lab_put(l, LAB_A,
+		       "{\"allow\":[{\"cidr\":\"198.51.100.10\",\"ports\":"
+		       "[5432]},{\"domain\":\"a.test\",\"ports\":[22]}]}"),
+	       0, "replayed: nothing to do");
+	is_int(lab_put(l, LAB_B, ALLOW_MORE), 0, "nor for the other");
+	ok(both_ways(&f), "flows as before");
+	is_int(lab_put_keep(l, LAB_A,
+			    "{\"allow\":[{\"domain\":\"a.test\",\"ports\":"
+			    "[22]}]}",
+			    keep_a, NULL),
+	       1, "a change");
+	is_int(lab_connect(l->a, "198.51.100.10", 22, NULL), ECONNREFUSED,
+	       "what was learned before is known by name still");
+	strcpy(why, "");
+	is_int(lab_wait(l->socks.log, POLLIN, 0) &&
+		       route_log(l->r, note, NULL, NULL) > 0 &&
+		       strstr(why, ":22"),
+	       0, "and was not refused");
+	flow_done(&f);
+	lab_helper(true);
+	is_int(route_sweep(l->r, (uint32_t[]){LAB_A}, 1, NULL), 1, "sweep");
+	is_int(route_sweep(l->r, (uint32_t[]){LAB_A}, 1, NULL), 0, "once");
+	is_int(route_del(l->r, LAB_A, NULL), 0, "remove");
+	is_int(route_del(l->r, LAB_A, NULL), 0, "remove again");
+	lab_helper(false);
+	is_int(lab_connect(l->a, "198.51.100.10", 22, NULL), ETIMEDOUT,
+	       "the rules do not know it any more");
+}
+
+/* A batch that the kernel refuses changes nothing. */
+static void refused(struct lab *l)
+{
+	struct flow f;
+	int socket = l->socks.nft, bad;
+
+	lab_put(l, LAB_A, ALLOW_5432);
+	f = tcp(l, "198.51.100.10", 5432);
+	bad = open("/dev/null", O_RDWR | O_CLOEXEC);
+	dup3(bad, socket, O_CLOEXEC);
+	fd_close(bad);
+	ok(lab_put(l, LAB_A, "{}") < 0, "no way to the kernel");
+	ok(both_ways(&f), "the flow goes on");
+	flow_done(&f);
+}
+
+int main(void)
+{
+	struct lab l;
+
+	if (!lab_new(&l))
+		return tap_done();
+	basics(&l);
+	epochs(&l);
+	datagrams(&l);
+	redirects(&l);
+	names(&l);
+	expiry(&l);
+	bounded(&l);
+	limits(&l);
+	taken_over(&l);
+	refused(&l);
+	lab_done(&l);
+	return tap_done();
+}
