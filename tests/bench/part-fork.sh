@@ -98,11 +98,33 @@ bare_setup() {
 	mount --bind "$F/root" "$F/root"
 }
 
+# A control group in each tree, beside those of the sandboxes: what competes for
+# the CPU there must be the same for both.
+bare_group() { # mkdir|rmdir NAME
+	bare_bad=0
+	for g in /sys/fs/cgroup/*/"$cg" "/sys/fs/cgroup/$cg"; do
+		[ -e "$g/cgroup.procs" ] || continue
+		[ "$1" = rmdir ] && [ ! -e "$g/$2" ] || "$1" "$g/$2" ||
+			bare_bad=1
+	done
+	return $bare_bad
+}
+
+bare_join() { # NAME
+	for g in /sys/fs/cgroup/*/"$cg/$1" "/sys/fs/cgroup/$cg/$1"; do
+		[ ! -e "$g/cgroup.procs" ] || echo 0 >"$g/cgroup.procs"
+	done
+}
+
 bare_one() {
 	mkdir "$F/restored/$1"
-	engine restore -D "$F/img" -W "$F/restored/$1" -o restore.log -v2 \
-		--root "$F/root" --restore-detached --pidfile "$F/restored/$1/pid" \
-		--empty-ns net --manage-cgroups=ignore >/dev/null 2>&1 ||
+	bare_group mkdir "bare-$1"
+	sh -c '. "$0"; F=$1 bin=$2 cg=$3; bare_join "bare-$4"
+		engine restore -D "$F/img" -W "$F/restored/$4" -o restore.log \
+			-v2 --root "$F/root" --restore-detached \
+			--pidfile "$F/restored/$4/pid" --empty-ns net \
+			--manage-cgroups=ignore' "$here/part-fork.sh" \
+		"$F" "$bin" "$cg" "$1" >/dev/null 2>&1 ||
 		say "  a bare restore failed"
 }
 
@@ -127,8 +149,14 @@ bare_restores() {
 	wait $bare_pids
 	bare_pids=
 	bare_t1=$(uptime_ms)
-	for p in "$F"/restored/*/pid; do
-		kill -KILL "$(cat "$p")"
+	for p in "$F"/restored/*; do
+		kill -KILL "$(cat "$p/pid")"
+		bare_i=0
+		until bare_group rmdir "bare-${p##*/}" 2>/dev/null; do
+			bare_i=$((bare_i + 1))
+			[ $bare_i -lt 100 ] || break
+			sleep 0.05
+		done
 	done
 	echo $((bare_t1 - bare_t0)) >>"$F/bare.ms"
 }
