@@ -21,6 +21,7 @@
 #define CANCEL_MS 10000		   /* for one that is to give up */
 #define FILES_MS  3000 /* for file operations to end by themselves */
 #define POLL_MS	  10
+#define THAW_MS	  5000
 #define RETRY_MS  2000 /* for what forbids it to pass by itself */
 
 /*
@@ -36,6 +37,7 @@ struct job {
 	bool was_running; /* so it is to run when this comes to nothing */
 	bool told;	  /* the worker was told to go */
 	bool cancelled;
+	bool held;	   /* the worker freezes it, and may die of it */
 	struct err broken; /* why it was ended by us */
 	int state_fd;
 	uint64_t frozen_at, frozen_ms;
@@ -56,6 +58,8 @@ static struct ask *detach(struct job *j, struct ask **list)
 	struct box *b = j->box;
 
 	worker_kill(&j->worker);
+	if (j->held)
+		(void)!box_freeze(b, false, THAW_MS, NULL);
 	loop_timer_set(b->loop, &j->files_timer, 0);
 	loop_timer_set(b->loop, &j->again, 0);
 	if (j->state_fd >= 0)
@@ -243,6 +247,9 @@ static void on_end(struct worker *w, const json_t *rec, const struct err *why)
 		fail(j, &e);
 		return;
 	}
+	if (j->held)
+		j->frozen_ms = (uint64_t)json_int(rec, "frozen_ms", 0);
+	j->held = false; /* it let go, or it would not be content */
 	if (!j->want.snapshot)
 		b->held = false; /* it outlasts those who hold it */
 	succeed(j, rec);
@@ -346,12 +353,20 @@ static void on_files(struct loop *l, struct loop_timer *t)
 		begin(j);
 }
 
-static void on_ready(struct job *j)
+static void on_ready(struct job *j, const json_t *rec)
 {
 	struct box *b = j->box;
 
 	if (j->told)
 		return;
+	/* What takes but a moment needs none of us. */
+	j->held = j->want.fs_only && b->state == BOX_RUNNING && !j->cancelled &&
+		  json_flag(rec, "moment");
+	if (j->held) {
+		j->told = true;
+		worker_say(&j->worker, "{\"go\":true,\"hold\":true}\n");
+		return;
+	}
 	if (j->want.fs_only || b->state != BOX_RUNNING || !files_at_work(b)) {
 		begin(j);
 		return;
@@ -368,7 +383,7 @@ static void on_event(struct worker *w, const json_t *rec)
 	struct job *j = w->arg;
 
 	if (!strcmp(event, "ready"))
-		on_ready(j);
+		on_ready(j, rec);
 	/* Where it cannot go on now, the end says so. */
 	else if (!strcmp(event, "captured") && j->told && j->want.snapshot)
 		(void)go_on(j, NULL);

@@ -216,9 +216,23 @@ static int look(struct dump *d, bool with_state, struct err *e)
 	return r;
 }
 
-static int say(const char *event, struct err *e)
+int dump_say(const char *event, struct err *e)
 {
 	auto_json json_t *rec = json_pack("{s:s}", "event", event);
+
+	return rec ? record_write(STDOUT_FILENO, rec, e)
+		   : err_sys(e, ENOMEM, "record");
+}
+
+/* A snapshot takes but a moment, and the sandbox may stand still for just that:
+ * whoever takes it can hold it himself. */
+static int say_ready(const struct dump *d, struct err *e)
+{
+	auto_json json_t *rec = json_pack("{s:s, s:b}", "event", "ready",
+					  "moment",
+					  d->fs_only && d->layer &&
+						  pool_at_once(&d->pool,
+							       d->from));
 
 	return rec ? record_write(STDOUT_FILENO, rec, e)
 		   : err_sys(e, ENOMEM, "record");
@@ -236,7 +250,7 @@ int dump_cancelled(struct err *e)
 	return err_set(e, -ECANCELED, "cancelled", "the dump was taken back");
 }
 
-static int read_go(struct err *e)
+static int read_go(struct dump *d, struct err *e)
 {
 	struct jsonl in = {.fd = STDIN_FILENO};
 	auto_json json_t *word = NULL;
@@ -249,13 +263,14 @@ static int read_go(struct err *e)
 	if (r == 1)
 		go = json_parse(text, len, &word, e) == 0 &&
 		     json_flag(word, "go");
+	d->hold = go && json_flag(word, "hold");
 	jsonl_done(&in);
 	if (r < 0)
 		return r;
 	return go ? 0 : dump_cancelled(e);
 }
 
-static int wait_for_go(const struct dump *d, struct err *e)
+static int wait_for_go(struct dump *d, struct err *e)
 {
 	struct pollfd p[] = {
 		{.fd = STDIN_FILENO, .events = POLLIN},
@@ -266,7 +281,7 @@ static int wait_for_go(const struct dump *d, struct err *e)
 	do {
 		r = poll(p, 2, -1);
 	} while (r < 0 && errno == EINTR);
-	return dump_stopped(d) ? dump_cancelled(e) : read_go(e);
+	return dump_stopped(d) ? dump_cancelled(e) : read_go(d, e);
 }
 
 /*
@@ -308,7 +323,7 @@ static int freeze_and_go(struct dump *d, struct err *e)
 	if (r == 0 && d->looked)
 		r = dump_ready(d, e);
 	if (r == 0)
-		r = say("ready", e);
+		r = dump_say("ready", e);
 	if (r == 0)
 		r = wait_for_go(d, e);
 	if (r == 0)
@@ -354,7 +369,7 @@ static int dump_fs_only(struct dump *d, struct err *e)
 	int r = 0;
 
 	if (!d->frozen) {
-		r = say("ready", e);
+		r = say_ready(d, e);
 		if (r == 0)
 			r = wait_for_go(d, e);
 	}
@@ -368,13 +383,12 @@ static int run(struct dump *d, json_t **ret_rec, struct err *e)
 	r = prepare(d, e);
 	if (r < 0)
 		return r;
-	if (d->layer && !d->frozen)
-		dump_flush(d);
+	r = dump_prepare(d, e);
+	if (r < 0)
+		return r;
 	r = d->fs_only ? dump_fs_only(d, e) : dump_processes(d, e);
 	if (r == 0)
 		r = dump_layer(d, e);
-	if (r == 0)
-		r = say("captured", e);
 	if (r == 0)
 		r = dump_manifest(d, ret_rec, e);
 	if (r == 0)
@@ -390,6 +404,7 @@ static void done(struct dump *d)
 	if (d->looked)
 		inside_done(&d->inside);
 	cgroup_close(d->cgroups);
+	pool_close(&d->pool);
 	json_decref(d->spec);
 }
 
@@ -401,6 +416,9 @@ int cmd_dump(int argc, char **argv)
 		.stop = -1,
 		.hook_r = -1,
 		.hook_w = -1,
+		.pool = POOL_INIT,
+		.from = -1,
+		.home = -1,
 	};
 	auto_json json_t *rec = NULL;
 	struct err e = {0};

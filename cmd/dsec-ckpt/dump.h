@@ -22,6 +22,7 @@ struct dump {
 	const char *id, *to, *layer;
 	int init, state, timeout_ms;
 	bool fs_only, durable, frozen;
+	bool hold; /* it is ours to freeze, for the moment of a snapshot */
 
 	struct tree tree;
 	struct cgroup_root *cgroups;
@@ -29,7 +30,9 @@ struct dump {
 	struct inside inside;
 	bool looked; /* inside is filled */
 	int dir;     /* what is to become ${to} */
-	int stop;    /* signalfd: SIGTERM takes the dump back */
+	struct pool pool;
+	int from, home; /* directories: of the layer's names, and the copy's */
+	int stop;	/* signalfd: SIGTERM takes the dump back */
 
 	struct engine engine;
 	struct engine_proc proc;
@@ -39,7 +42,9 @@ struct dump {
 	/* Found out. */
 	uint64_t frozen_us, engine_ms;
 	enum pool_copy how;
-	bool copied; /* the layer */
+	bool copied;	 /* the layer */
+	struct err said; /* that the source may go on */
+	uint64_t held_at, held_us;
 };
 
 /* What is watched inside: a file of the checkpoint, of use to the dump alone.
@@ -49,6 +54,9 @@ struct dump {
 /* Environment of the hook: names of two pipes, to say that it is there, and to
  * wait for the word. */
 #define DUMP_HOOK_ENV "DSEC_CKPT_HOOK"
+
+/* dump_say(event, e): to the supervisor. */
+int dump_say(const char *event, struct err *e);
 
 /* dump_stopped(d): was it taken back?  dump_cancelled(e): the error for it. */
 bool dump_stopped(const struct dump *d);
@@ -74,9 +82,13 @@ int dump_wait(struct dump *d, struct err *e);
 /* dump_files(d, e): state, steps, program of pid 1, what stands in pipes. */
 int dump_files(struct dump *d, struct err *e);
 
-/* dump_layer(d, e): copy the layer; dump_flush(d): what can be done before. */
+/*
+ * dump_prepare(d, e): what of a copy of the layer can be done while the sandbox
+ * runs.  dump_layer(d, e): the rest; it is told ("captured") as soon as the
+ * sandbox may go on.
+ */
+int dump_prepare(struct dump *d, struct err *e);
 int dump_layer(struct dump *d, struct err *e);
-void dump_flush(const struct dump *d);
 void dump_layer_undo(const struct dump *d);
 
 /* dump_manifest(d, ret_rec, e): the last file; what to say of all. */

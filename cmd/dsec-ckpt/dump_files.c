@@ -4,11 +4,15 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "ckpt/ckpt.h"
 #include "dump.h"
+
+#define FLUSH_MS 20   /* a second flush is worth it */
+#define HOLD_MS	 2000 /* to freeze, and to thaw */
 
 /* All of ${from}, from its start, wherever its position is. */
 static int copy(int from, int dirfd, const char *name, struct err *e)
@@ -88,17 +92,6 @@ static int open_home(const struct dump *d, struct err *e)
 	return fd < 0 ? err_sys(e, errno, "open '%s'", path) : fd;
 }
 
-void dump_flush(const struct dump *d)
-{
-	auto_close int home = open_home(d, NULL);
-
-	/* Twice: it is written to meanwhile, and the first may take long.  What
-	 * fails here is done, and told, later. */
-	for (int i = 0; home >= 0 && i < 2; i++)
-		if (pool_flush(home, NULL) < 0)
-			return;
-}
-
 /* The directory above ${to}, which is to have the copy. */
 static int open_above(const struct dump *d, struct err *e)
 {
@@ -113,41 +106,107 @@ static int open_above(const struct dump *d, struct err *e)
 	return fd < 0 ? err_sys(e, errno, "open '%s'", path) : fd;
 }
 
-int dump_layer(struct dump *d, struct err *e)
+/*
+ * Twice, where the first took long: it is written to meanwhile.  What fails
+ * here is done, and told, later.
+ */
+static void flush(const struct dump *d)
 {
-	auto_close int from = -1, home = -1;
-	auto_pool struct pool pool = POOL_INIT;
-	struct pool_snapshot want = {.id = d->layer, .stop = d->stop};
+	uint64_t began = clock_ms();
+
+	if (pool_flush(d->from, NULL) == 0 && clock_ms() - began > FLUSH_MS)
+		(void)!pool_flush(d->from, NULL);
+}
+
+int dump_prepare(struct dump *d, struct err *e)
+{
 	int r;
 
 	if (!d->layer)
 		return 0;
-	r = pool_open(d->tree.lib, &pool, e);
+	r = pool_open(d->tree.lib, &d->pool, e);
 	if (r < 0)
 		return r;
-	from = open_home(d, e);
-	if (from < 0)
-		return from;
-	home = open_above(d, e);
-	if (home < 0)
-		return home;
-	want.from = from;
-	want.home = home;
-	want.limit_bytes = (uint64_t)json_int(d->spec, "disk_limit_mb", 0)
-			   << 20;
-	r = pool_snapshot(&pool, &want, &d->how, e);
+	d->from = open_home(d, e);
+	if (d->from < 0)
+		return d->from;
+	d->home = open_above(d, e);
+	if (d->home < 0)
+		return d->home;
+	if (!d->frozen)
+		flush(d);
+	return 0;
+}
+
+static uint64_t now_us(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+/* Nobody is woken between the freeze, the snapshot and the thaw. */
+static int hold(struct dump *d, struct err *e)
+{
+	if (!d->hold)
+		return 0;
+	d->held_at = now_us();
+	return cgroup_freeze(d->cgroups, d->id, true, HOLD_MS, e);
+}
+
+static int let_go(struct dump *d, struct err *e)
+{
+	int r;
+
+	if (!d->held_at)
+		return 0;
+	r = cgroup_freeze(d->cgroups, d->id, false, HOLD_MS, e);
+	d->held_us = now_us() - d->held_at;
+	d->held_at = 0;
+	return r;
+}
+
+static void on_captured(void *arg)
+{
+	struct dump *d = arg;
+
+	if (let_go(d, &d->said) == 0)
+		(void)!dump_say("captured", &d->said);
+}
+
+int dump_layer(struct dump *d, struct err *e)
+{
+	const struct pool_snapshot want = {
+		.from = d->from,
+		.id = d->layer,
+		.home = d->home,
+		.limit_bytes = (uint64_t)json_int(d->spec, "disk_limit_mb", 0)
+			       << 20,
+		.stop = d->stop,
+		.captured = on_captured,
+		.arg = d,
+	};
+	int r;
+
+	if (!d->layer)
+		return dump_say("captured", e);
+	r = hold(d, e);
+	if (r == 0)
+		r = pool_snapshot(&d->pool, &want, &d->how, e);
+	(void)!let_go(d, NULL);
 	d->copied = r == 0;
+	if (r == 0 && d->said.r < 0) {
+		*e = d->said;
+		r = e->r;
+	}
 	return r;
 }
 
 void dump_layer_undo(const struct dump *d)
 {
-	auto_close int home = d->copied ? open_above(d, NULL) : -1;
-	auto_pool struct pool pool = POOL_INIT;
-
 	/* What stays belongs to a directory that is swept. */
-	if (home < 0 || pool_open(d->tree.lib, &pool, NULL) < 0 ||
-	    pool_remove_at(&pool, home, d->layer, NULL) < 0)
+	if (d->copied && pool_remove_at(&d->pool, d->home, d->layer, NULL) < 0)
 		return;
 }
 
@@ -208,11 +267,17 @@ int dump_manifest(struct dump *d, json_t **ret_rec, struct err *e)
 		r = ckpt_write(d->dir, m, d->durable, e);
 	if (r < 0)
 		return r;
-	return json_pack_or(ret_rec, e, "{s:b, s:I, s:I, s:O, s:s, s:i, s:o}",
-			    "ok", 1, "engine_frozen_ms",
-			    (json_int_t)((d->frozen_us + 500) / 1000),
-			    "engine_ms", (json_int_t)d->engine_ms, "bytes",
-			    json_object_get(m, "bytes"), "layer", layer_word(d),
-			    "processes", (int)d->inside.n, "warnings",
-			    warnings(d));
+	r = json_pack_or(ret_rec, e, "{s:b, s:I, s:I, s:O, s:s, s:i, s:o}",
+			 "ok", 1, "engine_frozen_ms",
+			 (json_int_t)((d->frozen_us + 500) / 1000), "engine_ms",
+			 (json_int_t)d->engine_ms, "bytes",
+			 json_object_get(m, "bytes"), "layer", layer_word(d),
+			 "processes", (int)d->inside.n, "warnings",
+			 warnings(d));
+	if (r == 0 && d->hold &&
+	    json_object_set_new(*ret_rec, "frozen_ms",
+				json_integer((json_int_t)((d->held_us + 500) /
+							  1000))) < 0)
+		r = err_sys(e, ENOMEM, "record");
+	return r;
 }

@@ -80,8 +80,9 @@ must_check int pool_remove_at(const struct pool *p, int home, const char *id,
  * snapshot where the pool is btrfs, else file by file, sharing data where the
  * file system can (reflink).  upper and out are the same in the copy to the
  * last attribute, hard link and hole; work is empty.  Nothing may write to the
- * source meanwhile (it is frozen), and its mount is not touched; it may be
- * mounted volatile.  On failure nothing of the copy is left.
+ * source until ${want->captured} is called, with ${want->arg} (NULL: until the
+ * end), and its mount is not touched; it may be mounted volatile.  On failure
+ * nothing of the copy is left.
  * -ECANCELED when ${want->stop} said so.
  */
 enum pool_copy { POOL_COPY_SNAPSHOT, POOL_COPY_REFLINK, POOL_COPY_COPIED };
@@ -91,10 +92,14 @@ struct pool_snapshot {
 	int home;	/* directory for upper, work and out */
 	uint64_t limit_bytes;
 	int stop; /* -1, or a descriptor that reads as "stop now" */
+	void (*captured)(void *arg);
+	void *arg;
 };
 must_check int pool_snapshot(const struct pool *p,
 			     const struct pool_snapshot *want,
 			     enum pool_copy *ret_how, struct err *e);
+/* pool_at_once(p, from): would a copy of it be a snapshot? */
+bool pool_at_once(const struct pool *p, int from);
 const char *pool_copy_name(enum pool_copy how); /* "snapshot", "reflink".. */
 
 /*

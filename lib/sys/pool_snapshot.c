@@ -40,6 +40,18 @@ static int subvol_of(int from)
 	return steal_fd(&top);
 }
 
+bool pool_at_once(const struct pool *p, int from)
+{
+	auto_close int layer = p->kind == POOL_BTRFS ? subvol_of(from) : -1;
+	struct statfs a, b;
+
+	/* Each subvolume has an identity of its own out of the file system's
+	 * and its number: they share the size of all. */
+	return layer >= 0 && fstatfs(layer, &a) == 0 &&
+	       fstatfs(p->base, &b) == 0 && a.f_type == b.f_type &&
+	       a.f_blocks == b.f_blocks;
+}
+
 static int new_work(int layer, struct err *e)
 {
 	mode_t mask;
@@ -75,6 +87,13 @@ static int snapshot(const struct pool *p, int layer,
 	return err_sys(e, errno, "open subvolume '%s'", want->id);
 }
 
+/* What is left to do touches the copy alone. */
+static void captured(const struct pool_snapshot *want)
+{
+	if (want->captured)
+		want->captured(want->arg);
+}
+
 static int copy_into(int to, const struct pool_snapshot *want,
 		     enum pool_copy *how, struct err *e)
 {
@@ -95,8 +114,10 @@ static int copy_into(int to, const struct pool_snapshot *want,
 		r = pool_copy_tree(&c, e);
 		fd_close(c.from);
 	}
-	if (r == 0)
+	if (r == 0) {
+		captured(want);
 		r = new_work(to, e);
+	}
 	if (r == 0)
 		*how = c.shared && !c.copied ? POOL_COPY_REFLINK
 					     : POOL_COPY_COPIED;
@@ -112,10 +133,12 @@ static int make_subvol(const struct pool *p, const struct pool_snapshot *want,
 
 	if (layer >= 0)
 		r = snapshot(p, layer, want, &fd, e);
-	if (r > 0)
+	if (r > 0) {
 		*how = POOL_COPY_SNAPSHOT;
-	else if (r == 0)
+		captured(want);
+	} else if (r == 0) {
 		r = pool_subvol_make(p, want->id, &fd, e);
+	}
 	/* A copy is limited before it begins, so that it ends in time. */
 	if (r >= 0 && want->limit_bytes)
 		r = pool_subvol_limit(fd, want->limit_bytes, e);
