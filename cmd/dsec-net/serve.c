@@ -42,14 +42,21 @@ void note(const char *fmt, ...)
 	log_info("%s", text);
 }
 
+uint64_t netns_cookie(int fd)
+{
+	uint64_t cookie = 0;
+	socklen_t len = sizeof(cookie);
+
+	return getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &len) == 0
+		       ? cookie
+		       : 0;
+}
+
 bool same_netns(int a, int b)
 {
-	uint64_t one = 0, other = 0;
-	socklen_t len = sizeof(one);
+	uint64_t one = netns_cookie(a);
 
-	return getsockopt(a, SOL_SOCKET, SO_NETNS_COOKIE, &one, &len) == 0 &&
-	       getsockopt(b, SOL_SOCKET, SO_NETNS_COOKIE, &other, &len) == 0 &&
-	       one == other;
+	return one != 0 && one == netns_cookie(b);
 }
 
 /* --- as root ------------------------------------------------------------- */
@@ -59,6 +66,7 @@ struct setup {
 	struct netconf conf;
 	char dir[PATH_MAX];
 	int lock, listener, log;
+	struct transit_socks transit;
 };
 
 static int take_lock(struct setup *s, struct err *e)
@@ -154,6 +162,21 @@ static void join_supervisors(const struct setup *s)
 		note("stays in its starter's cgroup: %s", e.msg);
 }
 
+/* What is there of it is served; without it sandboxes of names are. */
+static void open_transit(struct setup *s)
+{
+	auto_close int netns = -1;
+	struct err e = {0};
+	int r;
+
+	netns = transit_open(s->tree.run, &e);
+	if (netns == -ENOENT)
+		return;
+	r = netns < 0 ? netns : transit_socks_make(netns, &s->transit, &e);
+	if (r < 0)
+		note("no routed sandboxes: %s", e.msg);
+}
+
 static int prepare(struct setup *s, struct err *e)
 {
 	int r;
@@ -174,6 +197,7 @@ static int prepare(struct setup *s, struct err *e)
 	if (r < 0)
 		return r;
 	raise_limit();
+	open_transit(s);
 	return 0;
 }
 
@@ -197,7 +221,7 @@ static int drop(struct err *e)
 	return 0;
 }
 
-static int keep(const struct setup *s, bool background, struct err *e)
+static int keep(struct setup *s, bool background, struct err *e)
 {
 	int null = -1, r;
 
@@ -210,13 +234,13 @@ static int keep(const struct setup *s, bool background, struct err *e)
 			return err_sys(e, errno, "standard descriptors");
 		fd_close(null);
 	}
-	r = keeper_run(s->listener, &s->conf, NULL, e);
+	r = keeper_run(s->listener, &s->conf, &s->transit, e);
 	note("ends");
 	return r;
 }
 
 /* The parent ends when the child has become what it will be. */
-static int in_background(const struct setup *s, struct err *e)
+static int in_background(struct setup *s, struct err *e)
 {
 	int ready[2], r;
 	char c;
@@ -254,7 +278,12 @@ static int in_background(const struct setup *s, struct err *e)
 
 int serve(bool background)
 {
-	struct setup s = {.lock = -1, .listener = -1, .log = -1};
+	struct setup s = {
+		.lock = -1,
+		.listener = -1,
+		.log = -1,
+		.transit = {-1, -1, -1, -1, -1, -1},
+	};
 	struct err e = {0};
 	int r;
 
@@ -271,6 +300,7 @@ int serve(bool background)
 			r = keep(&s, false, &e);
 	}
 	netconf_done(&s.conf);
+	transit_socks_done(&s.transit);
 	for (int *fd = &s.lock; fd <= &s.log; fd++)
 		if (*fd >= 0)
 			fd_close(*fd);

@@ -129,6 +129,10 @@ static json_t *settle(struct keeper *k, struct asked *a, json_t *rec)
 		held_drop(&k->held, id);
 	else if (!strcmp(op, "stats") && !*id)
 		add_helper(k, rec);
+	else if (!strcmp(op, "ping") && k->transit[0] >= 0)
+		json_object_set_new(rec, "transit",
+				    json_integer((json_int_t)netns_cookie(
+					    k->transit[0])));
 	return e.r < 0 ? record_error(a->msg.obj, &e) : json_incref(rec);
 }
 

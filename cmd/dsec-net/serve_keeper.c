@@ -271,16 +271,23 @@ static int watch(struct keeper *k, int listener, int *ret_signals,
 	return r;
 }
 
-int keeper_run(int listener, const struct netconf *conf, json_t *state,
-	       struct err *e)
+static void take_transit(struct keeper *k, struct transit_socks *s)
+{
+	int *const from[] = {&s->nft,	  &s->log, &s->dns_udp,
+			     &s->dns_tcp, &s->sni, &s->broker};
+
+	for (size_t i = 0; i < array_len(from); i++)
+		k->transit[i] = steal_fd(from[i]);
+}
+
+int keeper_run(int listener, const struct netconf *conf,
+	       struct transit_socks *transit, struct err *e)
 {
 	struct keeper k = {.conf = conf, .worker = {.fd = -1}};
 	auto_close int signals = -1;
 	int r;
 
-	(void)state;
-	for (size_t i = 0; i < array_len(k.transit); i++)
-		k.transit[i] = -1;
+	take_transit(&k, transit);
 	k.asked_end = &k.asked;
 	r = loop_new(&k.loop, e);
 	if (r < 0)

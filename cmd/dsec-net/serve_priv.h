@@ -4,6 +4,7 @@
 
 #include "net/chan.h"
 #include "net/conf.h"
+#include "net/transit.h"
 
 /*
  * The helper is two processes of a uid of their own.  The *keeper* listens on
@@ -21,14 +22,17 @@
 		"nft", "nflog", "dns_udp", "dns_tcp", "sni", "broker"          \
 	}
 
-/* keeper_run(listener, conf, state, e): serve until SIGTERM; ${state} is what
- * the keeper before us left (borrowed), or NULL. */
-int keeper_run(int listener, const struct netconf *conf, json_t *state,
-	       struct err *e);
+/* keeper_run(listener, conf, transit, e): serve until SIGTERM; ${transit} is
+ * taken over. */
+int keeper_run(int listener, const struct netconf *conf,
+	       struct transit_socks *transit, struct err *e);
 
 /* worker_run(sock, conf): the worker, until its keeper hangs up.  Returns its
  * exit status. */
 int worker_run(int sock, const struct netconf *conf);
+
+/* netns_cookie(fd): which network namespace a socket is of; 0: unknown. */
+uint64_t netns_cookie(int fd);
 
 /* same_netns(a, b): are these sockets of the same network namespace? */
 bool same_netns(int a, int b);

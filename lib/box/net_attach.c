@@ -118,7 +118,10 @@ static int begin_routed(struct net *n, struct err *e)
 	n->transit = transit_open(n->tree->run, e);
 	if (n->transit == -ENOENT)
 		return no_uplink(e);
-	return n->transit < 0 ? n->transit : check_uplink(n, e);
+	if (n->transit < 0)
+		return n->transit;
+	r = check_uplink(n, e);
+	return r < 0 ? r : helper_transit(n->helper, n->transit, e);
 }
 
 static void init(struct net *n, const struct tree *t, const char *id,

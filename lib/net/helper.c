@@ -12,6 +12,8 @@
 
 #include "base/proc.h"
 #include "net/chan.h"
+#include "net/transit.h"
+#include "sys/netns.h"
 #include "wire/exit.h"
 #include "wire/record.h"
 
@@ -365,6 +367,53 @@ int helper_list(struct helper *h, json_t **ret, struct err *e)
 		return err_set(e, -EBADMSG, "bad_record", "no list");
 	*ret = json_incref(list);
 	return 0;
+}
+
+/* Which one it serves, as the kernel numbers them; 0: none. */
+static int cookie_of(int netns, uint64_t *ret, struct err *e)
+{
+	auto_close int fd = netns_socket(netns, AF_UNIX, SOCK_DGRAM, 0, e);
+	socklen_t len = sizeof(*ret);
+
+	if (fd < 0)
+		return fd;
+	return getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, ret, &len) < 0
+		       ? err_sys(e, errno, "number of a network namespace")
+		       : 0;
+}
+
+static int send_transit(struct helper *h, const struct transit_socks *s,
+			struct err *e)
+{
+	const int fds[] = {s->nft,     s->log, s->dns_udp,
+			   s->dns_tcp, s->sni, s->broker};
+	auto_json json_t *req = NULL;
+	int r;
+
+	r = json_pack_or(&req, e, "{ss s[ssssss]}", "op", "transit", "fds",
+			 "nft", "nflog", "dns_udp", "dns_tcp", "sni", "broker");
+	if (r == 0)
+		r = helper_send(h, req, fds, array_len(fds), e);
+	return r < 0 ? r : helper_answer(h, NULL, e);
+}
+
+int helper_transit(struct helper *h, int netns, struct err *e)
+{
+	auto_json json_t *rec = NULL;
+	struct transit_socks socks;
+	uint64_t cookie;
+	int r = cookie_of(netns, &cookie, e);
+
+	if (r == 0)
+		r = ask(h, "ping", NULL, &rec, e);
+	if (r < 0 || (uint64_t)json_int(rec, "transit", 0) == cookie)
+		return r;
+	r = transit_socks_make(netns, &socks, e);
+	if (r < 0)
+		return r;
+	r = send_transit(h, &socks, e);
+	transit_socks_done(&socks);
+	return r;
 }
 
 int helper_ping(struct helper *h, struct err *e)

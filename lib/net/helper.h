@@ -115,6 +115,13 @@ must_check int helper_stats(struct helper *h, const char *sandbox, json_t **ret,
 /* helper_list(h, ret, e): a list of the ids that are attached. */
 must_check int helper_list(struct helper *h, json_t **ret, struct err *e);
 
+/*
+ * helper_transit(h, netns, e): see that it serves the transit namespace
+ * ${netns} (net/transit.h); one that does already is left alone.  Before a
+ * routed sandbox is attached.
+ */
+must_check int helper_transit(struct helper *h, int netns, struct err *e);
+
 /* helper_ping(h, e): both of its processes answer. */
 must_check int helper_ping(struct helper *h, struct err *e);
 
