@@ -371,7 +371,7 @@ static int read_quota(const struct nlmsghdr *h, void *arg)
 	mnl_attr_for_each(a, h, sizeof(struct nfgenmsg))
 	{
 		if (mnl_attr_get_type(a) == NFTA_OBJ_DATA)
-			*over = number(a, NFTA_QUOTA_CONSUMED) >
+			*over = number(a, NFTA_QUOTA_CONSUMED) >=
 				number(a, NFTA_QUOTA_BYTES);
 	}
 	return MNL_CB_OK;
