@@ -7,6 +7,8 @@
 
 #include "base/cleanup.h"
 #include "box/net.h"
+#include "net/transit.h"
+#include "sys/netns.h"
 #include "work.h"
 
 /*
@@ -226,6 +228,11 @@ static int tell_helper(struct work *w, const char *id, const json_t *spec,
 	return r;
 }
 
+static bool is_lost(const struct err *why)
+{
+	return why->code && !strcmp(why->code, "helper_lost");
+}
+
 static int put_in_force(struct work *w, const char *id, const json_t *spec,
 			unsigned *ret_cut, struct err *e)
 {
@@ -237,16 +244,58 @@ static int put_in_force(struct work *w, const char *id, const json_t *spec,
 	if (net_strength(spec) == NETPOL_NONE)
 		return 0;
 	r = tell_helper(w, id, spec, ret_cut, &why);
-	if (r == -EPIPE || r == -ECONNREFUSED)
+	if (r >= 0)
+		return 0;
+	if (is_lost(&why))
 		work_lost(w);
 	/* It is not there, does not know the sandbox, or lacks sockets. */
-	if (r == -EPIPE || r == -ECONNREFUSED || r == -ENOENT) {
+	if (is_lost(&why) || r == -ENOENT) {
 		pid = work_pid(w, id, e);
 		return pid < 0 ? pid : net_attach(w->tree, id, pid, spec, e);
 	}
-	if (r < 0 && e)
+	if (e)
 		*e = why;
 	return r;
+}
+
+static unsigned bandwidth(const json_t *spec)
+{
+	const json_t *policy = json_object_get(spec, "policy");
+	const json_t *compiled = json_object_get(policy, "compiled");
+
+	return (unsigned)json_int(json_object_get(compiled, "limits"),
+				  "bandwidth_mbit", 0);
+}
+
+/*
+ * Of a routed sandbox, what root alone can do: its link's speed, and
+ * connections that only wait are made to say something, so that those which are
+ * denied now end now.  The rules hold already.
+ */
+static int settle_link(struct work *w, const char *id, const json_t *was,
+		       const json_t *spec, struct err *e)
+{
+	auto_close int transit = -1, inside = -1;
+	uint32_t slot = (uint32_t)json_int(spec, "slot", 0);
+	pid_t pid;
+	int r = 0;
+
+	if (net_strength(spec) != NETPOL_ROUTED)
+		return 0;
+	pid = work_pid(w, id, e);
+	if (pid < 0)
+		return pid;
+	transit = transit_open(w->tree->run, e);
+	if (transit < 0)
+		return transit;
+	inside = netns_of(pid, e);
+	if (inside < 0)
+		return inside;
+	if (bandwidth(was) != bandwidth(spec))
+		r = transit_limit(transit, inside, slot, bandwidth(spec), e);
+	if (r == 0)
+		r = transit_poke(transit, inside, e);
+	return r < 0 ? r : 0;
 }
 
 static void put_back(struct work *w, const char *id, const json_t *spec,
@@ -315,5 +364,8 @@ int change(struct work *w, const char *id, const json_t *req, json_t *rec,
 		put_back(w, id, was, e);
 		return r;
 	}
+	r = settle_link(w, id, was, spec, e);
+	if (r < 0)
+		return err_wrap(e, r, "the policy is in force");
 	return answer(rec, was, spec, cut, e);
 }

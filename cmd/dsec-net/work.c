@@ -2,7 +2,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/cleanup.h"
 #include "box/key.h"
@@ -85,6 +87,17 @@ int work_spec(struct work *w, const char *id, json_t **ret, struct err *e)
 	return r;
 }
 
+/* The number may be somebody else's by now; the namespace is not. */
+static bool is_in(pid_t pid, const json_t *net)
+{
+	char path[64];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/net", (int)pid);
+	return stat(path, &st) == 0 &&
+	       (json_int_t)st.st_ino == json_int(net, "netns", -1);
+}
+
 pid_t work_pid(struct work *w, const char *id, struct err *e)
 {
 	auto_json json_t *net = NULL, *state = NULL;
@@ -92,13 +105,14 @@ pid_t work_pid(struct work *w, const char *id, struct err *e)
 
 	if (read_of(w->tree->run, id, "net.json", &net, NULL) == 0)
 		pid = (pid_t)json_int(net, "pid", 0);
-	if (pid <= 0 &&
-	    read_of(w->tree->run, id, "state.json", &state, NULL) == 0)
+	if (pid > 0 && is_in(pid, net))
+		return pid;
+	pid = 0;
+	if (read_of(w->tree->run, id, "state.json", &state, NULL) == 0)
 		pid = (pid_t)json_int(state, "init_pid", 0);
-	if (pid <= 0)
-		return err_set(e, -ESRCH, "stopped",
-			       "sandbox %s has no processes", id);
-	return pid;
+	if (pid > 0)
+		return pid;
+	return err_set(e, -ESRCH, "stopped", "sandbox %s has no processes", id);
 }
 
 /* --- requests ------------------------------------------------------------ */
