@@ -68,10 +68,9 @@ static int add_rules(json_t *list, const struct netpol *p,
 	return r;
 }
 
-static json_t *to(const char *what, const char *address, int port,
-		  const char *proto)
+static json_t *to_port(const char *cidr, int port, const char *proto)
 {
-	return json_pack("{s:s, s:s, s:[i], s:s}", what, address, "ports", port,
+	return json_pack("{s:s, s:[i], s:s}", "cidr", cidr, "ports", port,
 			 "proto", proto);
 }
 
@@ -100,7 +99,7 @@ static json_t *rules_list(const struct netpol *p, enum netpol_strength s)
 	r |= add_brokers(list, p);
 	r |= add_rules(list, p, NETPOL_ALLOW);
 	if (s != NETPOL_NONE)
-		r |= add(list, json_pack("{s:s}", "default", "rules"),
+		r |= add(list, json_pack("{s:b}", "default", 1),
 			 open ? "allow" : "deny", NULL);
 	if (r < 0) {
 		json_decref(list);
@@ -118,9 +117,9 @@ static int add_implicit(json_t *list, enum netpol_strength s,
 		return add(list, json_pack("{s:s}", "cidr", "any"), "deny",
 			   "there is no way out: no rule of any phase allows "
 			   "anything");
-	r |= add(list, to("cidr", "198.18.0.1/32", 53, "udp"), "allow",
+	r |= add(list, to_port("198.18.0.1/32", 53, "udp"), "allow",
 		 "the node's resolver, for names that a rule allows");
-	r |= add(list, to("cidr", "198.18.0.1/32", 53, "tcp"), "allow",
+	r |= add(list, to_port("198.18.0.1/32", 53, "tcp"), "allow",
 		 "the same over TCP");
 	if (s == NETPOL_NAMES)
 		return r |
@@ -129,14 +128,10 @@ static int add_implicit(json_t *list, enum netpol_strength s,
 	r |= add(list, json_pack("{s:s, s:[i]}", "cidr", "any", "ports", 53),
 		 "redirect", "every resolver is the node's");
 	if (netpol_has_domains(p)) {
-		r |= add(list,
-			 json_pack("{s:s, s:[i], s:s}", "cidr", "any", "ports",
-				   443, "proto", "tcp"),
-			 "redirect", "the name in the TLS handshake decides");
-		r |= add(list,
-			 json_pack("{s:s, s:[i], s:s}", "domain", "*", "ports",
-				   443, "proto", "udp"),
-			 "deny", "QUIC has no name to look at");
+		r |= add(list, to_port("any", 443, "tcp"), "redirect",
+			 "the name in the TLS handshake decides");
+		r |= add(list, to_port("any", 443, "udp"), "deny",
+			 "QUIC has no name to look at");
 	}
 	if (!netpol_has_v6(p))
 		r |= add(list, json_pack("{s:s}", "cidr", "::/0"), "deny",
