@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/opt.h"
 #include "broker.h"
@@ -21,6 +22,8 @@
 
 #define FILES	 4096
 #define AGAIN_MS 200 /* before another worker is started */
+#define SOON_MS	 1000
+#define FAILURES 10
 
 static const struct opt opts[] = {
 	{"sock", NULL, 0, "FD", "where connections come from"},
@@ -80,16 +83,25 @@ static int parse(int argc, char **argv, struct err *e)
 
 /* --- as root ------------------------------------------------------------- */
 
+/* As much as is wanted, or as there is. */
+static void raise_limit(int what, rlim_t want)
+{
+	struct rlimit lim = {want, want};
+
+	if (setrlimit(what, &lim) == 0 || getrlimit(what, &lim) < 0)
+		return;
+	lim.rlim_cur = lim.rlim_max;
+	(void)setrlimit(what, &lim);
+}
+
 static void set_limits(void)
 {
-	struct rlimit core = {0}, files = {FILES, FILES};
-	struct rlimit memlock = {RLIM_INFINITY, RLIM_INFINITY};
+	const struct rlimit core = {0};
 
-	/* What cannot be had shows where it is needed. */
 	(void)setrlimit(RLIMIT_CORE, &core);
-	(void)setrlimit(RLIMIT_NOFILE, &files);
-	(void)setrlimit(RLIMIT_MEMLOCK, &memlock);
 	(void)prctl(PR_SET_DUMPABLE, 0);
+	raise_limit(RLIMIT_NOFILE, FILES);
+	raise_limit(RLIMIT_MEMLOCK, RLIM_INFINITY);
 }
 
 static int open_audit(const char *lib, int *ret, struct err *e)
@@ -166,6 +178,15 @@ static int drop(struct err *e)
 	return 0;
 }
 
+/* Once, by whoever knows first; the last copy that is closed says the rest. */
+static void tell(const char *text)
+{
+	if (arg_ready < 0)
+		return;
+	(void)!write(arg_ready, text, strlen(text));
+	fd_close(steal_fd(&arg_ready));
+}
+
 /* --- without privilege --------------------------------------------------- */
 
 static int work(struct server *s, const struct resolver_conf *dns)
@@ -175,14 +196,16 @@ static int work(struct server *s, const struct resolver_conf *dns)
 
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() == 1)
 		return EXIT_SYSTEM;
-	/* Locks are not inherited; all there is may hold a secret. */
+	/* Locks are not inherited.  All there is may hold a secret; where so
+	 * much may not be locked, where they are kept has to do. */
 	r = mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT);
 	if (r < 0)
-		r = err_sys(&e, errno, "lock memory");
+		r = vault_lock(&s->conf->vault, &e);
 	if (r == 0)
 		r = loop_new(&s->loop, &e);
 	if (r == 0)
 		r = resolver_new(s->loop, dns, &s->resolver, &e);
+	tell(r == 0 ? "ok" : e.msg);
 	if (r == 0)
 		r = serve(s, &e);
 	if (r < 0)
@@ -190,29 +213,32 @@ static int work(struct server *s, const struct resolver_conf *dns)
 	return r < 0 ? EXIT_SYSTEM : EXIT_OK;
 }
 
-/* A worker at a time, until one has ended because nobody needs it. */
+/*
+ * A worker at a time, until one has ended because nobody needs it, or several
+ * have failed as soon as they were started.
+ */
 static int keep(struct server *s, const struct resolver_conf *dns)
 {
-	int status;
-	pid_t pid;
+	unsigned failures = 0;
+	int status = 0;
 
-	for (;;) {
-		pid = fork();
+	while (failures < FAILURES) {
+		uint64_t start = clock_ms();
+		pid_t pid = fork();
+
 		if (pid == 0)
 			_exit(work(s, dns));
+		if (pid > 0 && arg_ready >= 0)
+			fd_close(steal_fd(&arg_ready));
 		while (pid > 0 && waitpid(pid, &status, 0) < 0)
 			;
 		if (pid > 0 && WIFEXITED(status) &&
 		    WEXITSTATUS(status) == EXIT_OK)
 			return EXIT_OK;
+		failures = clock_ms() - start < SOON_MS ? failures + 1 : 0;
 		(void)poll(NULL, 0, AGAIN_MS);
 	}
-}
-
-static void tell(const char *text)
-{
-	(void)!write(arg_ready, text, strlen(text));
-	fd_close(steal_fd(&arg_ready));
+	return EXIT_SYSTEM;
 }
 
 int main(int argc, char **argv)
@@ -244,6 +270,5 @@ int main(int argc, char **argv)
 		tell(e.msg);
 		return exit_of(&e);
 	}
-	tell("ok");
 	return keep(&s, &dns);
 }

@@ -9,7 +9,7 @@
 #include "net/broker_conf.h"
 #include "wire/json.h"
 
-#define VAULT_BYTES (4 * 1024 * 1024)
+#define VAULT_BYTES (1024 * 1024)
 
 static int bad(struct err *e, const char *where, const char *what)
 {

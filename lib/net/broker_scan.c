@@ -6,21 +6,28 @@
 
 #include "net/broker_scan.h"
 
+int vault_lock(const struct vault *v, struct err *e)
+{
+	if (mlock(v->mem, v->size) < 0)
+		return err_sys(e, errno, "lock the memory of secrets");
+	return 0;
+}
+
 int vault_init(struct vault *v, size_t size, struct err *e)
 {
 	void *mem = mmap(NULL, size, PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int r;
 
 	if (mem == MAP_FAILED)
 		return err_sys(e, errno, "memory for secrets");
-	if (mlock(mem, size) < 0 || madvise(mem, size, MADV_DONTDUMP) < 0) {
-		int r = err_sys(e, errno, "lock the memory of secrets");
-
-		munmap(mem, size);
-		return r;
-	}
 	*v = (struct vault){mem, size, 0};
-	return 0;
+	r = vault_lock(v, e);
+	if (r == 0 && madvise(mem, size, MADV_DONTDUMP) < 0)
+		r = err_sys(e, errno, "memory for secrets");
+	if (r < 0)
+		vault_done(v);
+	return r;
 }
 
 void vault_done(struct vault *v)

@@ -31,6 +31,9 @@ struct vault {
 must_check int vault_init(struct vault *v, size_t size, struct err *e);
 void vault_done(struct vault *v);
 
+/* vault_lock(v, e): again, in a child, which does not inherit it. */
+must_check int vault_lock(const struct vault *v, struct err *e);
+
 /* vault_get(v, n): aligned for anything, zeros; NULL: it is full. */
 void *vault_get(struct vault *v, size_t n);
 
