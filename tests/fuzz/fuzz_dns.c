@@ -47,7 +47,7 @@ static void query(const uint8_t *data, size_t size)
 		return;
 	check_name(q.name);
 	assert(q.room >= 512 && q.room <= DNS_UDP_MAX);
-	assert(DNS_HEADER + q.question_len <= size);
+	assert((size_t)DNS_HEADER + q.question_len <= size);
 	if (r > 0) {
 		reply.rcode = (enum dns_rcode)r;
 		reply.addrs = NULL;
