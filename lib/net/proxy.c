@@ -209,7 +209,7 @@ static void take(struct proxy_port *port, int fd,
 		return;
 	}
 	name = fakename_name(c->names, to.sin_addr);
-	conn_named(n, name, "address");
+	conn_named(n, name);
 }
 
 static void on_accept(struct loop *l, struct loop_source *s, uint32_t events);

@@ -17,7 +17,10 @@
  * one sandbox.  Where its name comes from depends on the listener:
  *
  *   proxy_listen()  a socket inside the sandbox (strength names): the fake
- *		     address that was connected to stands for the name
+ *		     address that was connected to stands for the name.  On port
+ *		     443 a ClientHello must name it too, or another that is
+ *		     allowed: or a client could ask an allowed address for a
+ *		     site that is not, where one address serves both.
  *   proxy_sni()     a socket in the transit namespace to which rules of the
  *		     kernel redirect: the sender's address tells the sandbox,
  *the ClientHello the name; of the original destination the port alone counts
@@ -31,6 +34,7 @@ struct proxy;
 struct proxy_client;
 struct proxy_port;
 
+#define PROXY_TLS_PORT	 443
 #define PROXY_CONNECT_MS 10000	 /* for all addresses together */
 #define PROXY_NEXT_MS	 400	 /* until the next is tried beside it */
 #define PROXY_HELLO_MS	 10000	 /* for a whole ClientHello */

@@ -9,6 +9,8 @@
 #include "base/clock.h"
 #include "net/proxy_priv.h"
 
+#define TLS_HANDSHAKE 0x16
+
 struct conn *conn_new(struct proxy_client *c, int fd, uint16_t port,
 		      const struct netaddr *addr)
 {
@@ -79,7 +81,7 @@ static bool addr_may(const struct conn *n, const struct netaddr *a)
 
 bool conn_may(const struct conn *n)
 {
-	if (n->state == CONN_HELLO)
+	if (!n->name)
 		return true;
 	if (!netpol_allows_name(n->client->policy, n->name, NETPOL_TCP, n->port,
 				NULL))
@@ -236,32 +238,54 @@ static void on_client(struct loop *l, struct loop_source *s, uint32_t events)
 	conn_end(s->arg);
 }
 
-void conn_named(struct conn *n, const char *name, const char *why)
+/* Its name is settled, and allowed: on with it. */
+static void go(struct conn *n)
 {
 	struct proxy *p = n->client->proxy;
-	struct netpol_why verdict;
 
-	if (!name) {
-		conn_refuse(n, why);
-		return;
-	}
 	free(n->hello);
 	n->hello = NULL;
 	loop_timer_set(p->loop, &n->deadline, 0);
 	loop_del(p->loop, &n->src);
-	n->name = strdup(name);
-	if (!n->name ||
-	    loop_add(p->loop, &n->src, n->fd, 0, on_client, n, NULL) < 0) {
+	if (loop_add(p->loop, &n->src, n->fd, 0, on_client, n, NULL) < 0) {
 		conn_end(n);
-		return;
-	}
-	if (!netpol_allows_name(n->client->policy, n->name, NETPOL_TCP, n->port,
-				&verdict)) {
-		conn_refuse(n, verdict.word);
 		return;
 	}
 	n->state = CONN_RESOLVE;
 	resolve(n, AF_INET);
+}
+
+/* Takes the name on; false: it was the end. */
+static bool name_it(struct conn *n, const char *name)
+{
+	struct netpol_why verdict;
+	char *own = strdup(name);
+
+	if (!own) {
+		conn_end(n);
+		return false;
+	}
+	free(n->name);
+	n->name = own;
+	if (netpol_allows_name(n->client->policy, own, NETPOL_TCP, n->port,
+			       &verdict))
+		return true;
+	conn_refuse(n, verdict.word);
+	return false;
+}
+
+void conn_named(struct conn *n, const char *name)
+{
+	if (!name) {
+		conn_refuse(n, "address");
+		return;
+	}
+	if (!name_it(n, name))
+		return;
+	if (n->port == PROXY_TLS_PORT)
+		conn_hello(n);
+	else
+		go(n);
 }
 
 /* --- ClientHello --------------------------------------------------------- */
@@ -274,10 +298,29 @@ static void wait_beyond(int fd, size_t seen)
 	(void)setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low));
 }
 
+/*
+ * The name that the client tells the server.  Where the address that it
+ * connected to has told us one already it is free to use another, if that is
+ * allowed as well, and is then connected to that.
+ */
+static void server_name(struct conn *n)
+{
+	char name[DNS_NAME_MAX + 1];
+
+	memcpy(name, n->hello->name, sizeof(name));
+	wait_beyond(n->fd, 0);
+	if (n->name && strcmp(n->name, name) &&
+	    !netpol_allows_name(n->client->policy, name, NETPOL_TCP, n->port,
+				NULL))
+		conn_refuse(n, "sni");
+	else if (name_it(n, name))
+		go(n);
+}
+
 static void on_hello(struct loop *l, struct loop_source *s, uint32_t events)
 {
 	struct conn *n = s->arg;
-	char *buf = n->client->proxy->hello, name[DNS_NAME_MAX + 1];
+	char *buf = n->client->proxy->hello;
 	ssize_t got = recv(n->fd, buf, HELLO_MAX, MSG_PEEK);
 	int r = 0;
 
@@ -289,6 +332,12 @@ static void on_hello(struct loop *l, struct loop_source *s, uint32_t events)
 		conn_end(n);
 		return;
 	}
+	/* Another protocol than TLS, at an address with a name. */
+	if (n->name && buf[0] != TLS_HANDSHAKE) {
+		wait_beyond(n->fd, 0);
+		go(n);
+		return;
+	}
 	if ((size_t)got > n->seen)
 		r = hello_feed(n->hello, buf + n->seen, (size_t)got - n->seen);
 	else if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
@@ -296,16 +345,12 @@ static void on_hello(struct loop *l, struct loop_source *s, uint32_t events)
 	n->seen = (size_t)got;
 	if (r == 0 && n->seen >= HELLO_MAX)
 		r = -EPROTO;
-	if (r <= 0) {
-		if (r < 0)
-			conn_refuse(n, "sni");
-		else
-			wait_beyond(n->fd, n->seen);
-		return;
-	}
-	wait_beyond(n->fd, 0);
-	memcpy(name, n->hello->name, sizeof(name));
-	conn_named(n, name, NULL);
+	if (r < 0)
+		conn_refuse(n, "sni");
+	else if (r > 0)
+		server_name(n);
+	else
+		wait_beyond(n->fd, n->seen);
 }
 
 static void on_late(struct loop *l, struct loop_timer *t)

@@ -7,7 +7,7 @@
 #include "net/proxy.h"
 
 enum conn_state {
-	CONN_HELLO,   /* its name is not known yet */
+	CONN_HELLO,   /* what name it tells the server is not known yet */
 	CONN_RESOLVE, /* name and port are allowed */
 	CONN_DIAL,
 	CONN_PUMP, /* joined with addr */
@@ -21,7 +21,7 @@ struct conn {
 	uint16_t port;
 	int fd; /* the sandbox's end; the pump's in CONN_PUMP */
 	struct loop_source src;
-	char *name;
+	char *name;	     /* NULL: not known yet */
 	struct netaddr addr; /* that was connected to; then the upstream's */
 	/* one of these, by state */
 	struct hello *hello;
@@ -67,14 +67,15 @@ struct proxy {
 };
 
 /*
- * conn_new(c, fd, ret): a connection that has been accepted; ${fd} is taken
- * over in any case.  conn_named(n, name): its name is known; ${name} NULL: it
- * has none, because of ${why}.  conn_hello(n): find it out by its ClientHello.
- * Either may be the end of it.
+ * conn_new(c, fd, port, addr): a connection that has been accepted; ${fd} is
+ * taken over in any case; NULL: it was refused.
+ *
+ * conn_named(n, name): its address stands for ${name} (NULL: for none).
+ * conn_hello(n): wait for its ClientHello.  Either may be the end of it.
  */
 struct conn *conn_new(struct proxy_client *c, int fd, uint16_t port,
 		      const struct netaddr *addr);
-void conn_named(struct conn *n, const char *name, const char *why);
+void conn_named(struct conn *n, const char *name);
 void conn_hello(struct conn *n);
 
 /* conn_end(n): reset, both sides. */
