@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/clock.h"
 #include "net/helper.h"
 #include "sys/netns.h"
 
@@ -99,7 +100,7 @@ static int policy(struct helper *h, char **argv, struct err *e)
 		r = helper_policy(h, argv[0], netpol_json(p), netpol_hash(p),
 				  &cut, e);
 	if (r == 0)
-		printf("%u\n", cut);
+		printf("%u %llu\n", cut, (unsigned long long)clock_ms());
 	return r;
 }
 
