@@ -123,6 +123,12 @@ $(B)/helpers/%: tests/sys/%.c $(wildcard tests/sys/*.h)
 	$(CC) -D_GNU_SOURCE -std=gnu17 -O2 -Wall -Wextra -static -o $@ $<
 
 BENCH := $(patsubst tests/bench/%.c,$(B)/bench/%,$(wildcard tests/bench/*.c))
+# Those that speak to netfilter: its libraries have no static form.
+$(B)/bench/net_%: tests/bench/net_%.c $(B)/libdsec.a
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -pie -o $@ $< $(B)/libdsec.a \
+		$(TEST_LIBS) $(LIBS)
+
 $(B)/bench/%: tests/bench/%.c $(B)/libdsec.a
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) \

@@ -46,6 +46,7 @@ struct route_profile *route_profile_get(struct route *r, const char *hash)
 	if (!p)
 		return NULL;
 	snprintf(p->hash, sizeof(p->hash), "%s", hash);
+	p->number = ++r->last_number;
 	r->profiles[r->nprofiles++] = p;
 	return p;
 }
@@ -269,8 +270,6 @@ static unsigned wanted(const struct route_box *b, const struct netpol *p)
 		has &= ~(1u << IN_QUOTAS);
 	if (!brokers)
 		has &= ~(1u << IN_BROKER);
-	if (!b->profile->sni)
-		has &= ~(1u << IN_SNI);
 	return has;
 }
 
@@ -282,8 +281,7 @@ static bool differs(enum route_in in, const struct route_box *a,
 	case IN_LIVE:
 	case IN_CUR:
 		return true;
-	case IN_POL:
-	case IN_SNI:
+	case IN_PROF:
 		return a->profile != b->profile;
 	case IN_CONNS:
 		return a->limits.connections != b->limits.connections;
@@ -333,7 +331,7 @@ static int replace(struct route *r, struct route_box *old,
 	int n;
 
 	if (new && !new->profile->refs)
-		route_profile_add(t, &r->c, p, new->profile->hash);
+		route_profile_add(t, &r->c, p, new->profile);
 	if (same)
 		put_changes(t, old, new);
 	if (old)

@@ -9,9 +9,10 @@
  *   forward  flows of the current epoch pass; the others are judged: refused
  *            ranges, the policy's chain, what names led to
  *
- * Who asked is known by interface in either direction; judging begins by
- * turning it into the slot's number in the packet's mark, so that one map leads
- * to the policy for both: the kernel walks such a map at each change.
+ * Who asked is known by interface in either direction.  Judging begins by
+ * turning it into the number of its policy, in the packet's mark, so that the
+ * map that leads to chains has one element for each policy: the kernel walks
+ * such a map, and all that it leads to, whenever an element is added.
  */
 #include <errno.h>
 #include <netinet/icmp6.h>
@@ -44,10 +45,10 @@ static const struct nft_set sets[] = {
 	 .size = ROUTE_SET_SIZE},
 	{.name = "live", .key = {NFT_T_IFNAME, NFT_T_MARK},
 	 .size = ROUTE_SET_SIZE},
-	{.name = "pol", .key = {NFT_T_MARK}, .data = NFT_T_VERDICT,
+	{.name = "prof", .key = {NFT_T_IFNAME}, .data = NFT_T_MARK,
 	 .size = ROUTE_SET_SIZE},
-	{.name = "sni", .key = {NFT_T_MARK}, .data = NFT_T_VERDICT,
-	 .size = ROUTE_SET_SIZE},
+	{.name = "pol", .key = {NFT_T_MARK}, .data = NFT_T_VERDICT},
+	{.name = "sni", .key = {NFT_T_MARK}, .data = NFT_T_VERDICT},
 	{.name = "broker", .key = {NFT_T_IFNAME}, .size = ROUTE_SET_SIZE},
 	{.name = "dns4", .flags = NFT_SET_TIMEOUT,
 	 .key = {NFT_T_MARK, NFT_T_ADDR4, NFT_T_PROTO, NFT_T_PORT}},
@@ -137,10 +138,11 @@ static void in_set(struct nft_batch *t, uint32_t meta, const char *set)
 	nft_lookup(t, set, 0, 1, 0, false, false);
 }
 
-static void mark_slot(struct nft_batch *t, uint32_t meta)
+/* The packet's mark: what ${map} ("slot", "prof") has for the interface. */
+static void mark(struct nft_batch *t, uint32_t meta, const char *map)
 {
 	nft_meta(t, meta, 1);
-	nft_lookup(t, "slot", 0, 1, 1, true, false);
+	nft_lookup(t, map, 0, 1, 1, true, false);
 	nft_meta_set(t, NFT_META_MARK, 1);
 }
 
@@ -169,7 +171,7 @@ static void log_line(struct nft_batch *t, const struct route_conf *c,
 {
 	nft_rule(t, chain);
 	in_set(t, meta, "logs");
-	mark_slot(t, meta);
+	mark(t, meta, "slot");
 	nft_log(t, c->log_group, why, ROUTE_SNAPLEN);
 	nft_rule_end(t);
 }
@@ -386,7 +388,7 @@ static void nat(struct nft_batch *t, const struct route_conf *c)
 	family(t, NFPROTO_IPV4);
 	l4(t, IPPROTO_TCP);
 	dport(t, 443);
-	mark_slot(t, NFT_META_IIFNAME);
+	mark(t, NFT_META_IIFNAME, "prof");
 	nft_meta(t, NFT_META_MARK, 1);
 	nft_lookup(t, "sni", 0, 1, 0, true, false);
 	nft_rule_end(t);
@@ -447,7 +449,7 @@ static void learned(struct nft_batch *t, bool v6, bool wide, bool reply)
 	const uint32_t after = v6 ? NFT_REG32_05 : NFT_REG32_02;
 	const uint32_t at = v6 ? (reply ? 8 : 24) : (reply ? 12 : 16);
 
-	nft_rule(t, "judge");
+	nft_rule(t, "names");
 	nft_ct(t, NFT_CT_DIRECTION, -1, 1);
 	nft_cmp8(t, NFT_CMP_EQ, 1, reply ? ROUTE_REPLY : ROUTE_ORIGINAL);
 	family(t, v6 ? NFPROTO_IPV6 : NFPROTO_IPV4);
@@ -519,8 +521,21 @@ static void judge(struct nft_batch *t)
 	nft_rule_end(t);
 	for (int i = 0; i < 8; i++)
 		learned(t, i & 1, i & 2, i & 4);
-	nft_rule(t, "judge");
+	nft_rule(t, "names");
 	then(t, NFT_GOTO, "no_policy");
+}
+
+/* Marked with its policy for the one, with its slot for the other. */
+static void judged(struct nft_batch *t, const char *chain, uint32_t meta)
+{
+	nft_rule(t, chain);
+	mark(t, meta, "prof");
+	then(t, NFT_JUMP, "judge");
+	nft_rule(t, chain);
+	mark(t, meta, "slot");
+	then(t, NFT_GOTO, "names");
+	nft_rule(t, chain);
+	then(t, NF_DROP, NULL);
 }
 
 static void set_epoch(struct nft_batch *t, uint32_t meta)
@@ -590,11 +605,7 @@ static void inward(struct nft_batch *t)
 	nft_rule(t, "inward");
 	state(t, STATE_INVALID);
 	then(t, NF_DROP, NULL);
-	nft_rule(t, "inward");
-	mark_slot(t, NFT_META_OIFNAME);
-	then(t, NFT_GOTO, "judge");
-	nft_rule(t, "inward");
-	then(t, NF_DROP, NULL);
+	judged(t, "inward", NFT_META_OIFNAME);
 }
 
 static void forward(struct nft_batch *t)
@@ -612,19 +623,15 @@ static void forward(struct nft_batch *t)
 	nft_rule(t, "forward");
 	state(t, STATE_INVALID);
 	then(t, NFT_GOTO, "no_invalid");
-	nft_rule(t, "forward");
-	mark_slot(t, NFT_META_IIFNAME);
-	then(t, NFT_GOTO, "judge");
-	nft_rule(t, "forward");
-	then(t, NF_DROP, NULL);
+	judged(t, "forward", NFT_META_IIFNAME);
 }
 
 static void chains(struct nft_batch *t, const char *marker)
 {
 	static const char *const plain[] = {
 		"refuse", "cut",    "no_spoof", "no_invalid", "denied",
-		"judge",  "limits", "pass",	"in",	      "out",
-		"inward", "pre4",   "pre6",
+		"judge",  "names",  "limits",	"pass",	      "in",
+		"out",	  "inward", "pre4",	"pre6",
 	};
 	char name[32];
 

@@ -10,8 +10,8 @@ const char *const route_in_name[IN_COUNT] = {
 	[IN_BIND4] = "bind4",	  [IN_BIND6] = "bind6",	  [IN_SLOT] = "slot",
 	[IN_TX] = "tx",		  [IN_RX] = "rx",	  [IN_LOGS] = "logs",
 	[IN_REFUSED] = "refused", [IN_CONNS] = "conns",	  [IN_RATES] = "rates",
-	[IN_QUOTAS] = "quotas",	  [IN_BROKER] = "broker", [IN_SNI] = "sni",
-	[IN_POL] = "pol",	  [IN_CUR] = "cur",	  [IN_LIVE] = "live",
+	[IN_QUOTAS] = "quotas",	  [IN_BROKER] = "broker", [IN_PROF] = "prof",
+	[IN_CUR] = "cur",	  [IN_LIVE] = "live",
 };
 
 static size_t key_of(const struct route_box *b, enum route_in in, uint8_t *key)
@@ -19,8 +19,6 @@ static size_t key_of(const struct route_box *b, enum route_in in, uint8_t *key)
 	const uint32_t address = htonl(b->sb.address);
 	size_t at;
 
-	if (in == IN_POL || in == IN_SNI)
-		return nft_field(key, 0, &b->sb.slot, sizeof(b->sb.slot));
 	at = nft_field_name(key, 0, b->name);
 	if (in == IN_BIND4 || in == IN_BIND6)
 		at = nft_field(key, at, b->sb.mac, sizeof(b->sb.mac));
@@ -53,13 +51,9 @@ static void put_data(struct nft_batch *t, const struct route_box *b,
 	case IN_CUR:
 		nft_elem_data(t, &b->mark, sizeof(b->mark));
 		break;
-	case IN_POL:
-		snprintf(name, sizeof(name), "p_%s", b->profile->hash);
-		nft_elem_verdict(t, NFT_JUMP, name);
-		break;
-	case IN_SNI:
-		snprintf(name, sizeof(name), "s_%s", b->profile->hash);
-		nft_elem_verdict(t, NFT_GOTO, name);
+	case IN_PROF:
+		nft_elem_data(t, &b->profile->number,
+			      sizeof(b->profile->number));
 		break;
 	case IN_CONNS:
 		nft_elem_stateful(t, &conns);

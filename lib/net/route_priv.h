@@ -30,8 +30,9 @@ enum { ROUTE_ORIGINAL, ROUTE_REPLY };
 
 struct route_profile {
 	char hash[33];
-	unsigned refs; /* sandboxes */
-	bool sni;      /* has a chain for TCP 443 */
+	uint32_t number; /* in the maps */
+	unsigned refs;	 /* sandboxes */
+	bool sni;	 /* has a chain for TCP 443 */
 };
 
 /* What a name led to: slot, address, protocol, port, as the kernel's set has
@@ -65,8 +66,7 @@ enum route_in {
 	IN_RATES,
 	IN_QUOTAS,
 	IN_BROKER,
-	IN_SNI,
-	IN_POL,
+	IN_PROF,
 	IN_CUR,
 	IN_LIVE,
 	IN_COUNT,
@@ -89,6 +89,7 @@ struct route {
 	size_t nboxes;
 	struct route_profile **profiles;
 	size_t nprofiles;
+	uint32_t last_number; /* of a profile */
 };
 
 /* route_base(t, c, marker): the table, its sets and the chains that all share.
@@ -98,12 +99,13 @@ void route_base(struct nft_batch *t, const struct route_conf *c,
 /* route_marker(c, ret): a digest of what route_base() makes of ${c}. */
 int route_marker(const struct route_conf *c, char ret[24]);
 
-/* route_profile_add(t, c, p, hash): its chains.  route_profile_sni(p): does it
- * have one for 443?  route_profile_del(t, profile). */
+/* route_profile_add(t, c, pol, p): the chains of ${p}, and their places in the
+ * maps; route_profile_del(t, p).  route_profile_sni(pol): does it have one for
+ * 443? */
 void route_profile_add(struct nft_batch *t, const struct route_conf *c,
-		       const struct netpol *p, const char *hash);
-bool route_profile_sni(const struct netpol *p);
+		       const struct netpol *pol, const struct route_profile *p);
 void route_profile_del(struct nft_batch *t, const struct route_profile *p);
+bool route_profile_sni(const struct netpol *pol);
 
 /* What a policy's and an exception's rule look at: one line in a chain. */
 void route_rule(struct nft_batch *t, const char *chain,

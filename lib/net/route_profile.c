@@ -86,6 +86,7 @@ static void to_addresses(struct nft_batch *t, const struct netcidr *c, size_t n,
 			 uint32_t id)
 {
 	const bool v6 = c->addr.v6;
+	uint8_t mask[16] = {0};
 
 	if (n == 1 && !c->bits) {
 		nft_meta(t, NFT_META_NFPROTO, 1);
@@ -93,10 +94,16 @@ static void to_addresses(struct nft_batch *t, const struct netcidr *c, size_t n,
 		return;
 	}
 	nft_ct(t, v6 ? NFT_CT_DST_IP6 : NFT_CT_DST_IP, ROUTE_ORIGINAL, 1);
-	if (id)
+	if (id) {
 		nft_lookup(t, "__set%d", id, 1, 0, false, false);
-	else
-		nft_cmp(t, NFT_CMP_EQ, 1, c->addr.b, width(c));
+		return;
+	}
+	if (c->bits < width(c) * 8) {
+		for (unsigned i = 0; i < c->bits; i++)
+			mask[i / 8] |= (uint8_t)(0x80 >> i % 8);
+		nft_bits(t, 1, mask, width(c));
+	}
+	nft_cmp(t, NFT_CMP_EQ, 1, c->addr.b, width(c));
 }
 
 static bool all_ports(const struct netpol_range *p, size_t n)
@@ -156,7 +163,7 @@ void route_rule(struct nft_batch *t, const char *chain,
 	const bool any = all_ports(ports, nports);
 	uint32_t id = 0, map = 0;
 
-	if (n > 1 || (cidrs[0].bits && cidrs[0].bits < width(cidrs) * 8)) {
+	if (n > 1) {
 		id = nft_set_anonymous(t, &s);
 		route_ranges(t, "__set%d", id, cidrs, n);
 	}
@@ -253,35 +260,50 @@ static void add_sni(struct nft_batch *t, const struct route_conf *c,
 	nft_rule_end(t);
 }
 
+/* Its place in a map of all policies. */
+static void place(struct nft_batch *t, const char *map,
+		  const struct route_profile *p, int verdict, const char *chain)
+{
+	nft_elems(t, map, 0, verdict != 0);
+	nft_elem(t, &p->number, sizeof(p->number));
+	if (verdict)
+		nft_elem_verdict(t, verdict, chain);
+	nft_elems_end(t);
+}
+
 void route_profile_add(struct nft_batch *t, const struct route_conf *c,
-		       const struct netpol *p, const char *hash)
+		       const struct netpol *pol, const struct route_profile *p)
 {
 	char chain[ROUTE_CHAIN];
 
-	snprintf(chain, sizeof(chain), "p_%s", hash);
+	snprintf(chain, sizeof(chain), "p_%s", p->hash);
 	nft_chain_add(t, &(struct nft_chain){.name = chain});
-	add_list(t, chain, p, NETPOL_DENY, "no_policy");
-	add_list(t, chain, p, NETPOL_ALLOW, "pass");
-	if (netpol_default_allow(p)) {
+	add_list(t, chain, pol, NETPOL_DENY, "no_policy");
+	add_list(t, chain, pol, NETPOL_ALLOW, "pass");
+	if (netpol_default_allow(pol)) {
 		nft_rule(t, chain);
 		nft_verdict(t, NFT_GOTO, "pass");
 		nft_rule_end(t);
 	}
-	if (!route_profile_sni(p))
+	place(t, "pol", p, NFT_JUMP, chain);
+	if (!p->sni)
 		return;
-	snprintf(chain, sizeof(chain), "s_%s", hash);
+	snprintf(chain, sizeof(chain), "s_%s", p->hash);
 	nft_chain_add(t, &(struct nft_chain){.name = chain});
-	add_sni(t, c, p, chain);
+	add_sni(t, c, pol, chain);
+	place(t, "sni", p, NFT_GOTO, chain);
 }
 
 void route_profile_del(struct nft_batch *t, const struct route_profile *p)
 {
 	char chain[ROUTE_CHAIN];
 
+	place(t, "pol", p, 0, NULL);
 	snprintf(chain, sizeof(chain), "p_%s", p->hash);
 	nft_chain_del(t, chain);
 	if (!p->sni)
 		return;
+	place(t, "sni", p, 0, NULL);
 	snprintf(chain, sizeof(chain), "s_%s", p->hash);
 	nft_chain_del(t, chain);
 }

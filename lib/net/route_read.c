@@ -168,12 +168,6 @@ static struct route_box *box_of(const struct reader *x, const struct elem *el)
 {
 	uint32_t slot;
 
-	if (x->in == IN_POL || x->in == IN_SNI) {
-		if (el->key_len != sizeof(slot))
-			return NULL;
-		memcpy(&slot, el->key, sizeof(slot));
-		return slot < TRANSIT_SLOTS ? x->r->boxes[slot] : NULL;
-	}
 	return slot_of(el->key, el->key_len, &slot) ? x->r->boxes[slot] : NULL;
 }
 
@@ -198,15 +192,39 @@ static int read_bind(struct reader *x, const struct elem *el)
 	return 0;
 }
 
-static int read_pol(struct reader *x, struct route_box *b,
-		    const struct elem *el)
+/* Of the maps of policies: number, and chain "p_HASH" or "s_HASH". */
+static int read_profile(struct reader *x, const struct elem *el)
 {
-	if (!el->chain || strncmp(el->chain, "p_", 2) != 0 ||
+	struct route_profile *p;
+	uint32_t number;
+
+	if (el->key_len != sizeof(number) || !el->chain ||
 	    strlen(el->chain) != 34)
 		return -EUCLEAN;
-	b->profile = route_profile_get(x->r, el->chain + 2);
-	if (!b->profile)
+	memcpy(&number, el->key, sizeof(number));
+	p = route_profile_get(x->r, el->chain + 2);
+	if (!p)
 		return -ENOMEM;
+	p->number = number;
+	p->sni |= el->chain[0] == 's';
+	if (x->r->last_number < number)
+		x->r->last_number = number;
+	return 0;
+}
+
+static int read_prof(struct reader *x, struct route_box *b,
+		     const struct elem *el)
+{
+	uint32_t number;
+
+	if (el->data_len != sizeof(number))
+		return -EUCLEAN;
+	memcpy(&number, el->data, sizeof(number));
+	for (size_t i = 0; i < x->r->nprofiles; i++)
+		if (x->r->profiles[i]->number == number)
+			b->profile = x->r->profiles[i];
+	if (!b->profile)
+		return -EUCLEAN;
 	b->profile->refs++;
 	return 0;
 }
@@ -218,10 +236,8 @@ static int read_in(struct reader *x, const struct elem *el)
 	if (!b)
 		return 0;
 	b->has |= 1u << x->in;
-	if (x->in == IN_POL)
-		return read_pol(x, b, el);
-	if (x->in == IN_SNI && b->profile)
-		b->profile->sni = true;
+	if (x->in == IN_PROF)
+		return read_prof(x, b, el);
 	if (x->in == IN_CUR && el->data_len == sizeof(b->mark))
 		memcpy(&b->mark, el->data, sizeof(b->mark));
 	if (x->in == IN_BIND6 && el->key_len == 40) {
@@ -287,19 +303,25 @@ static int read_dests(struct route *r)
 
 /* What is in every set of a sandbox, always. */
 #define ESSENTIAL                                                              \
-	(1u << IN_BIND4 | 1u << IN_SLOT | 1u << IN_POL | 1u << IN_CUR |        \
+	(1u << IN_BIND4 | 1u << IN_SLOT | 1u << IN_PROF | 1u << IN_CUR |       \
 	 1u << IN_LIVE | 1u << IN_TX | 1u << IN_RX | 1u << IN_REFUSED |        \
 	 1u << IN_LOGS)
 
 int route_read(struct route *r, struct err *e)
 {
 	static const enum route_in order[] = {
-		IN_BIND6, IN_POL,   IN_SNI,    IN_SLOT,	  IN_CUR,
-		IN_LIVE,  IN_TX,    IN_RX,     IN_LOGS,	  IN_REFUSED,
-		IN_CONNS, IN_RATES, IN_QUOTAS, IN_BROKER,
+		IN_BIND6, IN_PROF,   IN_SLOT,	IN_CUR,	    IN_LIVE,
+		IN_TX,	  IN_RX,     IN_LOGS,	IN_REFUSED, IN_CONNS,
+		IN_RATES, IN_QUOTAS, IN_BROKER,
 	};
-	struct reader x = {.r = r, .fn = read_bind, .in = IN_BIND4};
-	int n = dump(&x, route_in_name[IN_BIND4]);
+	struct reader x = {.r = r, .fn = read_profile, .in = IN_BIND4};
+	int n = dump(&x, "pol");
+
+	if (!n)
+		n = dump(&x, "sni");
+	x.fn = read_bind;
+	if (!n)
+		n = dump(&x, route_in_name[IN_BIND4]);
 
 	x.fn = read_in;
 	for (size_t i = 0; !n && i < array_len(order); i++) {
@@ -311,6 +333,9 @@ int route_read(struct route *r, struct err *e)
 	for (size_t s = 0; !n && s < TRANSIT_SLOTS; s++)
 		if (r->boxes[s] &&
 		    ((r->boxes[s]->has & ESSENTIAL) != ESSENTIAL))
+			n = -EUCLEAN;
+	for (size_t i = 0; !n && i < r->nprofiles; i++)
+		if (!r->profiles[i]->refs)
 			n = -EUCLEAN;
 	return n < 0 ? err_sys(e, -n, "read back our nftables rules") : 0;
 }
