@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "box/inherit.h"
 #include "box/spec.h"
+#include "life/recover.h"
 #include "fork.h"
 
 #define KEY_AGAIN_MS 50
@@ -388,8 +389,8 @@ static int read_source(struct request *r, struct err *e)
 	char path[PATH_MAX];
 	int res;
 
-	res = tree_find(&r->app->tree, json_str(r->req, "sandbox"), r->source,
-			e);
+	res = recover_find(&r->app->tree, json_str(r->req, "sandbox"),
+			   r->source, e);
 	if (res == 0)
 		res = tree_path(path, e, "%s/sb/%s/spec.json", r->app->tree.lib,
 				r->source);

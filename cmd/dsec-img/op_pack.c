@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "hold.h"
 #include "img/pack_upper.h"
+#include "life/recover.h"
 #include "pack.h"
 
 #define REMOVED_LISTED 100 /* in the answer; all are counted */
@@ -297,7 +298,8 @@ static int pack(struct pack *p, const json_t *req, json_t *answer,
 
 	r = request(p, req, e);
 	if (r == 0)
-		r = tree_find(&p->c->tree, json_str(req, "sandbox"), p->id, e);
+		r = recover_find(&p->c->tree, json_str(req, "sandbox"), p->id,
+				 e);
 	if (r == 0 && !p->dry_run)
 		r = pack_find_store(p, e);
 	if (r == 0)

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/version.h"
+#include "life/recover.h"
 #include "pause.h"
 
 #define JOBS	  512
@@ -144,7 +145,7 @@ static int begin(struct app *app, json_t *req, struct err *e)
 	if (r < 0)
 		return r;
 	if (*name) {
-		r = tree_find(&app->tree, name, id, e);
+		r = recover_find(&app->tree, name, id, e);
 		return r < 0 ? r : job_new(app, req, id, e);
 	}
 	select_from(&app->walk.sel, req);

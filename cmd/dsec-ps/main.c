@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/version.h"
+#include "life/recover.h"
 #include "ps.h"
 
 enum { ROW_WAIT, ROW_WATCH, ROW_JSON, ROW_TABLE, ROW_HELP, ROW_VERSION };
@@ -102,7 +103,8 @@ static void take(struct app *app, json_t *req)
 
 	r = field_need(req, "sandbox", &e);
 	if (r == 0)
-		r = tree_find(&app->tree, json_str(req, "sandbox"), id, &e);
+		r = recover_find(&app->tree, json_str(req, "sandbox"), id,
+				 &e);
 	if (r == 0)
 		r = app->wait ? wait_for(app, req, id, &e)
 			      : inspect(app, req, id, &e);

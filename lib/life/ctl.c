@@ -209,7 +209,7 @@ int ctl_open(const struct tree *t, const char *sandbox, unsigned flags,
 	struct ctl *c;
 	int r, sock;
 
-	r = tree_find(t, sandbox, id, e);
+	r = recover_find(t, sandbox, id, e);
 	if (r < 0)
 		return r;
 	sock = connect_to(t, id, flags & CTL_NONBLOCK, e);

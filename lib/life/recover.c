@@ -72,6 +72,45 @@ int recover_each(const struct tree *t, recover_fn *fn, void *arg, struct err *e)
 	return r;
 }
 
+struct named {
+	const char *name;
+	char *id;
+	unsigned n;
+};
+
+static int of_name(void *arg, const char *id, const json_t *spec, struct err *e)
+{
+	struct named *want = arg;
+
+	(void)e;
+	if (strcmp(json_str(spec, "name"), want->name) != 0)
+		return 0;
+	memcpy(want->id, id, BOX_ID_LEN + 1);
+	want->n++;
+	return 0;
+}
+
+int recover_find(const struct tree *t, const char *word, char *id,
+		 struct err *e)
+{
+	char found[BOX_ID_LEN + 1];
+	struct named want = {.name = word, .id = found};
+	int r;
+
+	r = tree_find(t, word, id, e);
+	if (r != -ENOENT || !*word || recover_each(t, of_name, &want, NULL) < 0)
+		return r;
+	if (want.n > 1)
+		return err_set(e, -ENOENT, "sandbox_unknown",
+			       "several sandboxes on the disk had the name "
+			       "'%s': say it by id",
+			       word);
+	if (want.n == 0)
+		return r;
+	memcpy(id, found, sizeof(found));
+	return 0;
+}
+
 /* --- one at a time ------------------------------------------------------- */
 
 static int unknown(const char *id, struct err *e)

@@ -27,6 +27,14 @@ int recover_each(const struct tree *t, recover_fn *fn, void *arg,
 		 struct err *e);
 
 /*
+ * recover_find(t, word, id, e):
+ * tree_find(), and where no live sandbox has the name, one of them that had it;
+ * "sandbox_unknown" too where several had.
+ */
+int recover_find(const struct tree *t, const char *word, char *id,
+		 struct err *e);
+
+/*
  * recover(t, cgroups, id, e):
  * Give ${id} a claim, of its disk alone, and a supervisor again; it is paused
  * to disk when this returns 0, and answers.  0 too where somebody else did it.
