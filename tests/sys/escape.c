@@ -168,6 +168,10 @@ static void group_1(void)
 	each(1, "list", list_dir, "", masked_dirs, LEN(masked_dirs));
 	each(1, "read", read_file, "/proc/1/", pid1_files, LEN(pid1_files));
 	each(1, "link", read_link, "/proc/1/", pid1_links, LEN(pid1_links));
+	attempt(1, "write /proc/1/mem", open_write, "/proc/1/mem");
+	attempt(1, "write /proc/1/clear_refs", open_write,
+		"/proc/1/clear_refs");
+	attempt(1, "write /proc/1/fd/3", open_write, "/proc/1/fd/3");
 	attempt(1, "list /proc/1/fd", list_dir, "/proc/1/fd");
 	attempt(1, "list /proc/1/map_files", list_dir, "/proc/1/map_files");
 	if (control)

@@ -58,6 +58,15 @@ static long read_pid1(const char *arg)
 	return result(process_vm_readv(1, &l, 1, &r, 1, 0));
 }
 
+static long write_pid1(const char *arg)
+{
+	char buf[8] = {0};
+	struct iovec l = {buf, sizeof(buf)}, r = {(void *)0x400000, 8};
+
+	(void)arg;
+	return result(process_vm_writev(1, &l, 1, &r, 1, 0));
+}
+
 static long limit_pid1(const char *arg)
 {
 	struct rlimit lim;
@@ -195,6 +204,7 @@ static void group_11(void)
 	attempt(11, "attach to pid 1", trace_pid1, NULL);
 	attempt(11, "seize pid 1", seize_pid1, NULL);
 	attempt(11, "process_vm_readv of pid 1", read_pid1, NULL);
+	attempt(11, "process_vm_writev of pid 1", write_pid1, NULL);
 	attempt(11, "prlimit of pid 1", limit_pid1, NULL);
 	attempt(11, "SIGKILL to pid 1", kill_pid1, "9");
 	attempt(11, "SIGSTOP to pid 1", kill_pid1, "19");
