@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -420,11 +421,28 @@ static int prepare(struct survey *s, struct err *e)
 	return r;
 }
 
+int inside_open(struct survey *s, const char *path, int flags)
+{
+	char root[40];
+
+	if (s->root < 0) {
+		snprintf(root, sizeof(root), "/proc/%d/root",
+			 (int)s->ask->init);
+		s->root = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+		if (s->root < 0)
+			return -errno;
+	}
+	return fd_openat2(s->root, path, (unsigned)flags,
+			  RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS);
+}
+
 static void done(struct survey *s)
 {
 	close_proc(s);
 	if (s->proc >= 0)
 		fd_close(s->proc);
+	if (s->root >= 0)
+		fd_close(s->root);
 	free(s->mounts);
 	json_decref(s->seen);
 	json_decref(s->ours);
@@ -441,6 +459,7 @@ int inside_survey(const struct inside_ask *ask, struct inside *ret,
 		.ask = ask,
 		.in = &in,
 		.proc = -1,
+		.root = -1,
 		.at_dir = -1,
 		.at_pidfd = -1,
 	};

@@ -140,6 +140,34 @@ static int id_inside(const struct survey *s, unsigned id)
 	return id >= base && id - base < USERNS_IDS ? (int)(id - base) : 0;
 }
 
+int inside_owner(struct survey *s, int num, unsigned uid, const char *what,
+		 struct err *e)
+{
+	int user = id_inside(s, uid);
+	char key[64];
+
+	snprintf(key, sizeof(key), "%d %s", (int)s->at->pid, what);
+	if (user == 0 || inside_seen(s, key))
+		return 0;
+	return inside_warn(s, e,
+			   "%s (descriptor %d) is user %d, and root in what is "
+			   "restored",
+			   what, num, user);
+}
+
+/* One that was made inside. */
+static int look_at_own_pipe(struct survey *s, int num, struct err *e)
+{
+	struct stat st;
+	char path[32];
+
+	snprintf(path, sizeof(path), "fd/%d", num);
+	if (fstatat(s->at_dir, path, &st, 0) < 0)
+		return err_sys(e, errno, "look at a pipe of process %d",
+			       (int)s->at->pid);
+	return inside_owner(s, num, st.st_uid, "the owner of a pipe", e);
+}
+
 static int look_at_pipe(struct survey *s, int num, const char *link,
 			struct err *e)
 {
@@ -150,7 +178,9 @@ static int look_at_pipe(struct survey *s, int num, const char *link,
 	char path[40];
 	json_t *p;
 
-	if (!ours || inside_seen(s, link))
+	if (!ours)
+		return look_at_own_pipe(s, num, e);
+	if (inside_seen(s, link))
 		return 0;
 	/* There is room for each of them once. */
 	if (s->in->npipes >= json_object_size(s->ours))
@@ -218,18 +248,17 @@ static int look_at_device(struct survey *s, int num, const struct statx *x,
 }
 
 /* The kernel says it by a word after the name, which a name may end in, too. */
-static bool is_deleted(const struct survey *s, const char *link, uint64_t ino)
+static bool is_deleted(struct survey *s, const char *link, uint64_t ino)
 {
 	static const char word[] = " (deleted)";
 	size_t len = strlen(link), n = sizeof(word) - 1;
-	char path[PATH_MAX + 32];
+	auto_close int fd = -1;
 	struct stat st;
 
 	if (len <= n || strcmp(link + len - n, word) != 0)
 		return false;
-	snprintf(path, sizeof(path), "/proc/%d/root%s", (int)s->ask->init,
-		 link);
-	return lstat(path, &st) < 0 || st.st_ino != ino;
+	fd = inside_open(s, link, O_PATH | O_NOFOLLOW);
+	return fd < 0 || fstat(fd, &st) < 0 || st.st_ino != ino;
 }
 
 static int look_at_file(struct survey *s, int num, const char *link,

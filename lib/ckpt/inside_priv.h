@@ -13,6 +13,7 @@ struct survey {
 	const struct inside_ask *ask;
 	struct inside *in;
 	int proc;		/* /proc */
+	int root;		/* the sandbox's; -1: not opened yet */
 	char ns[INSIDE_NS][40]; /* pid 1's namespaces, as links read */
 	uint64_t *mounts;	/* pid 1's mounts, ids in order */
 	size_t nmounts;
@@ -51,6 +52,11 @@ bool inside_has_mount(const struct survey *s, uint64_t id);
 /* inside_fds.c: all that the one whose turn it is has open. */
 int inside_fds(struct survey *s, struct err *e);
 
+/* inside_fds.c: a warning where ${what} of a descriptor is ${uid}, as an id of
+ * the host, and not root: the engine gives what it makes anew to root. */
+int inside_owner(struct survey *s, int num, unsigned uid, const char *what,
+		 struct err *e);
+
 /* inside_fds.c: after all: pipes and terminals as externals. */
 int inside_streams(struct survey *s, struct err *e);
 
@@ -63,6 +69,10 @@ int inside_unix_peers(struct survey *s, struct err *e);
  * all, their names. */
 int inside_add_watches(struct survey *s, const char *text, struct err *e);
 int inside_find_watches(struct survey *s, struct err *e);
+
+/* inside_open(s, path, flags): a path of the sandbox's, opened as inside: no
+ * link leads out of it; -errno. */
+int inside_open(struct survey *s, const char *path, int flags);
 
 /* inside_getfd(s, num): the descriptor ${num} of the one whose turn it is, as
  * one of ours; -errno. */

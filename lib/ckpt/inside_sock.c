@@ -3,14 +3,11 @@
 #include <fcntl.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
-#include <linux/sock_diag.h>
 #include <linux/sockios.h>
 #include <linux/unix_diag.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -20,6 +17,8 @@
 #include <unistd.h>
 
 #include "ckpt/inside_priv.h"
+#include "sys/netns.h"
+#include "sys/sockdiag.h"
 
 #ifndef SIOCGSKNS
 #define SIOCGSKNS 0x894C
@@ -122,6 +121,20 @@ static int check_tcp(const struct survey *s, int fd, int num, struct err *e)
 			   info.tcpi_unacked, num);
 }
 
+/* Whom a connected one names as its peer. */
+static int check_peer(struct survey *s, int fd, int num, struct err *e)
+{
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
+
+	if (opt(fd, SO_DOMAIN) != AF_UNIX ||
+	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 ||
+	    peer.pid == 0)
+		return 0;
+	return inside_owner(s, num, peer.uid,
+			    "the peer (SO_PEERCRED) of a unix socket", e);
+}
+
 int inside_socket(struct survey *s, int num, const char *link, struct err *e)
 {
 	auto_close int fd = -1;
@@ -136,51 +149,14 @@ int inside_socket(struct survey *s, int num, const char *link, struct err *e)
 		r = check_netns(s, fd, num, e);
 	if (r == 0)
 		r = check_tcp(s, fd, num, e);
+	if (r == 0)
+		r = check_peer(s, fd, num, e);
 	if (r == 0 && opt(fd, SO_DOMAIN) == AF_UNIX &&
 	    json_object_set_new(s->unix_sks, link,
 				json_integer((json_int_t)(s->at -
 							  s->in->procs))) < 0)
 		r = err_sys(e, ENOMEM, "survey");
 	return r;
-}
-
-/* A netlink socket that stands in the sandbox's network namespace. */
-static int diag_socket(const struct survey *s, struct err *e)
-{
-	auto_close int own = -1, theirs = -1, fd = -1;
-	char path[40];
-	int err = 0;
-
-	snprintf(path, sizeof(path), "/proc/%d/ns/net", (int)s->ask->init);
-	own = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-	theirs = open(path, O_RDONLY | O_CLOEXEC);
-	if (own < 0 || theirs < 0 || setns(theirs, CLONE_NEWNET) < 0)
-		return err_sys(e, errno, "enter the sandbox's network");
-	fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
-	if (fd < 0)
-		err = errno;
-	if (setns(own, CLONE_NEWNET) < 0)
-		return err_sys(e, errno, "leave the sandbox's network");
-	return fd < 0 ? err_sys(e, err, "ask for sockets") : steal_fd(&fd);
-}
-
-static int diag_ask(int fd, struct err *e)
-{
-	struct {
-		struct nlmsghdr head;
-		struct unix_diag_req req;
-	} msg = {
-		.head = {.nlmsg_len = sizeof(msg),
-			 .nlmsg_type = SOCK_DIAG_BY_FAMILY,
-			 .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
-		.req = {.sdiag_family = AF_UNIX,
-			.udiag_states = ~0U,
-			.udiag_show = UDIAG_SHOW_PEER},
-	};
-
-	if (send(fd, &msg, sizeof(msg), 0) != (ssize_t)sizeof(msg))
-		return err_sys(e, errno, "ask for sockets");
-	return 0;
 }
 
 static int unknown_peer(struct survey *s, const char *key, struct err *e)
@@ -193,70 +169,60 @@ static int unknown_peer(struct survey *s, const char *key, struct err *e)
 			     "sandbox");
 }
 
+struct peers {
+	struct survey *s;
+	struct err *e;
+};
+
 /* One of the sandbox's sockets that says who its peer is. */
-static int diag_one(struct survey *s, const struct nlmsghdr *h, struct err *e)
+static int look_at_peer(const void *msg, size_t len, void *arg)
 {
-	const struct unix_diag_msg *m = NLMSG_DATA(h);
+	const struct unix_diag_msg *m = msg;
 	const struct rtattr *a = (const struct rtattr *)(const void *)(m + 1);
-	int len = (int)(h->nlmsg_len - NLMSG_LENGTH(sizeof(*m)));
+	const struct peers *p = arg;
+	const json_t *known = p->s->unix_sks;
 	char key[40], peer_key[40];
+	int left = (int)(len - sizeof(*m));
 	uint32_t peer = 0;
 
-	for (; RTA_OK(a, len); a = RTA_NEXT(a, len))
+	for (; RTA_OK(a, left); a = RTA_NEXT(a, left))
 		if (a->rta_type == UNIX_DIAG_PEER &&
 		    RTA_PAYLOAD(a) >= sizeof(peer))
 			memcpy(&peer, RTA_DATA(a), sizeof(peer));
 	snprintf(key, sizeof(key), "socket:[%u]", m->udiag_ino);
 	snprintf(peer_key, sizeof(peer_key), "socket:[%u]", peer);
 	/* 0: it hangs in a listener's queue, not accepted yet. */
-	if (!peer || !json_object_get(s->unix_sks, key) ||
-	    json_object_get(s->unix_sks, peer_key))
+	if (!peer || !json_object_get(known, key) ||
+	    json_object_get(known, peer_key))
 		return 0;
-	return unknown_peer(s, key, e);
-}
-
-/* 1: there is more to read. */
-static int diag_read(struct survey *s, int fd, struct err *e)
-{
-	_Alignas(struct nlmsghdr) char buf[32768];
-	const struct nlmsghdr *h = (const struct nlmsghdr *)(void *)buf;
-	ssize_t n;
-	size_t len;
-	int r;
-
-	n = recv(fd, buf, sizeof(buf), 0);
-	if (n <= 0)
-		return err_sys(e, n < 0 ? errno : EIO, "ask for sockets");
-	for (len = (size_t)n; NLMSG_OK(h, len); h = NLMSG_NEXT(h, len)) {
-		if (h->nlmsg_type == NLMSG_DONE)
-			return 0;
-		if (h->nlmsg_type == NLMSG_ERROR)
-			return err_set(e, -EIO, "system",
-				       "ask for sockets: "
-				       "the kernel refuses");
-		if (h->nlmsg_type != SOCK_DIAG_BY_FAMILY)
-			continue;
-		r = diag_one(s, h, e);
-		if (r < 0)
-			return r;
-	}
-	return 1;
+	return unknown_peer(p->s, key, p->e);
 }
 
 int inside_unix_peers(struct survey *s, struct err *e)
 {
-	auto_close int fd = -1;
+	const struct unix_diag_req req = {
+		.sdiag_family = AF_UNIX,
+		.udiag_states = ~0U,
+		.udiag_show = UDIAG_SHOW_PEER,
+	};
+	struct err found = {0};
+	struct peers p = {s, &found};
+	auto_close int netns = -1, fd = -1;
 	int r;
 
 	if (json_object_size(s->unix_sks) == 0)
 		return 0;
-	fd = diag_socket(s, e);
+	netns = netns_of(s->ask->init, e);
+	if (netns < 0)
+		return netns;
+	fd = netns_socket(netns, AF_NETLINK, SOCK_RAW, NETLINK_SOCK_DIAG, e);
 	if (fd < 0)
 		return fd;
-	r = diag_ask(fd, e);
-	if (r < 0)
-		return r;
-	while ((r = diag_read(s, fd, e)) == 1)
-		;
+	r = sockdiag_dump(fd, &req, sizeof(req), sizeof(struct unix_diag_msg),
+			  look_at_peer, &p);
+	if (r < 0 && found.r == 0)
+		return err_sys(e, -r, "ask for sockets");
+	if (r < 0 && e)
+		*e = found;
 	return r;
 }

@@ -82,9 +82,9 @@ int inside_add_watches(struct survey *s, const char *text, struct err *e)
 	return r;
 }
 
-/* The key of what is there by that name, or false: it cannot be told. */
-static bool key_of(int dirfd, const char *name, int flags, char *key,
-		   size_t size)
+/* The key of what is there by that name (""; the descriptor itself), or false:
+ * it cannot be told. */
+static bool key_of(int dirfd, const char *name, char *key, size_t size)
 {
 	_Alignas(struct file_handle) unsigned char
 		buf[sizeof(struct file_handle) + HANDLE_MAX];
@@ -94,7 +94,8 @@ static bool key_of(int dirfd, const char *name, int flags, char *key,
 	int id;
 
 	h->handle_bytes = HANDLE_MAX;
-	if (name_to_handle_at(dirfd, name, h, &id, AT_HANDLE_FID | flags) < 0)
+	if (name_to_handle_at(dirfd, name, h, &id,
+			      AT_HANDLE_FID | AT_EMPTY_PATH) < 0)
 		return false;
 	at = (size_t)snprintf(key, size, "%d ", h->handle_type);
 	for (unsigned i = 0; i < h->handle_bytes && at + 3 < size; i++)
@@ -102,10 +103,18 @@ static bool key_of(int dirfd, const char *name, int flags, char *key,
 	return true;
 }
 
-/* Paths that were found before and are it still. */
-static unsigned recall(struct survey *s, int root)
+static bool is_still(struct survey *s, const char *path, const char *key)
 {
+	auto_close int fd = inside_open(s, *path ? path : ".",
+					O_PATH | O_NOFOLLOW);
 	char now[2 * HANDLE_MAX + 16];
+
+	return fd >= 0 && key_of(fd, "", now, sizeof(now)) && !strcmp(now, key);
+}
+
+/* Paths that were found before and are it still. */
+static unsigned recall(struct survey *s)
+{
 	const char *key, *path;
 	unsigned missing = 0;
 	void *tmp;
@@ -114,10 +123,7 @@ static unsigned recall(struct survey *s, int root)
 	json_object_foreach_safe(s->in->watches, tmp, key, v) {
 		old = json_object_get(s->ask->known, key);
 		path = json_string_value(old);
-		if (path &&
-		    key_of(root, path, *path ? 0 : AT_EMPTY_PATH, now,
-			   sizeof(now)) &&
-		    !strcmp(now, key))
+		if (path && is_still(s, path, key))
 			(void)json_object_set(s->in->watches, key, old);
 		else
 			missing++;
@@ -153,7 +159,7 @@ static int match(struct survey *s, const json_t *set,
 		 (json_int_t)it->st.st_ino);
 	if (!json_object_get(set, ino))
 		return 0;
-	if (!key_of(it->dirfd, it->name, 0, key, sizeof(key)))
+	if (!key_of(it->dirfd, it->name, key, sizeof(key)))
 		return 0;
 	v = json_object_get(s->in->watches, key);
 	if (!json_is_integer(v) || strchr(it->path, '\n'))
@@ -188,18 +194,16 @@ static int search(struct survey *s, int root, unsigned missing, struct err *e)
 
 int inside_find_watches(struct survey *s, struct err *e)
 {
-	auto_close int fd = -1;
-	char root[48];
+	auto_close int root = -1;
 	unsigned missing;
 
 	if (json_object_size(s->in->watches) == 0)
 		return 0;
-	snprintf(root, sizeof(root), "/proc/%d/root/", (int)s->ask->init);
-	fd = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0)
-		return err_sys(e, errno, "open the sandbox's root");
-	missing = recall(s, fd);
-	return missing > 0 ? search(s, fd, missing, e) : 0;
+	root = inside_open(s, "/", O_PATH | O_DIRECTORY);
+	if (root < 0)
+		return err_sys(e, -root, "open the sandbox's root");
+	missing = recall(s);
+	return missing > 0 ? search(s, root, missing, e) : 0;
 }
 
 int inside_watches(const struct inside *in, int dirfd, const char *name,

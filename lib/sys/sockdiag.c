@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <fcntl.h>
 #include <ifaddrs.h>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -17,6 +15,7 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "sys/netns.h"
 #include "sys/sockdiag.h"
 
 #define REPLY_SIZE 32768
@@ -90,20 +89,74 @@ static bool is_inside(const struct inside *in, const struct in6_addr *a)
 	return false;
 }
 
-static int send_request(const struct inside *in, uint16_t type, uint16_t flags,
-			const struct inet_diag_req_v2 *req)
+static int send_request(int sock, uint16_t type, uint16_t flags,
+			const void *req, size_t len)
 {
 	struct {
 		struct nlmsghdr h;
-		struct inet_diag_req_v2 req;
+		char req[128];
 	} m = {
-		.h = {.nlmsg_len = sizeof(m),
+		.h = {.nlmsg_len = (uint32_t)NLMSG_LENGTH(len),
 		      .nlmsg_type = type,
 		      .nlmsg_flags = NLM_F_REQUEST | flags},
-		.req = *req,
 	};
 
-	return send(in->sock, &m, sizeof(m), 0) < 0 ? -errno : 0;
+	if (len > sizeof(m.req))
+		return -EINVAL;
+	memcpy(m.req, req, len);
+	return send(sock, &m, m.h.nlmsg_len, 0) < 0 ? -errno : 0;
+}
+
+struct dump {
+	size_t min;
+	sockdiag_fn *fn;
+	void *arg;
+};
+
+/* A datagram of the answer: 1 there is more. */
+static int read_some(int sock, const struct dump *d, char *reply)
+{
+	const struct nlmsghdr *h = (const struct nlmsghdr *)(void *)reply;
+	ssize_t n;
+	int r;
+
+	n = recv(sock, reply, REPLY_SIZE, 0);
+	if (n < 0)
+		return errno == EINTR ? 1 : -errno;
+	if (!NLMSG_OK(h, (size_t)n))
+		return -EBADMSG;
+	for (; NLMSG_OK(h, (size_t)n); h = NLMSG_NEXT(h, n)) {
+		if (h->nlmsg_type == NLMSG_DONE)
+			return 0;
+		if (h->nlmsg_type == NLMSG_ERROR &&
+		    h->nlmsg_len >= NLMSG_LENGTH(sizeof(int)))
+			r = *(const int *)NLMSG_DATA(h);
+		else if (h->nlmsg_type != SOCK_DIAG_BY_FAMILY ||
+			 h->nlmsg_len < NLMSG_LENGTH(d->min))
+			r = -EBADMSG;
+		else
+			r = d->fn(NLMSG_DATA(h), NLMSG_PAYLOAD(h, 0), d->arg);
+		if (r < 0)
+			return r;
+	}
+	return 1;
+}
+
+int sockdiag_dump(int sock, const void *req, size_t len, size_t min,
+		  sockdiag_fn *fn, void *arg)
+{
+	const struct dump d = {min, fn, arg};
+	auto_free char *reply = malloc(REPLY_SIZE);
+	int r;
+
+	if (!reply)
+		return -ENOMEM;
+	r = send_request(sock, SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, req, len);
+	if (r == 0)
+		do
+			r = read_some(sock, &d, reply);
+		while (r == 1);
+	return r;
 }
 
 static struct end end_of(const struct target *t)
@@ -130,50 +183,33 @@ static int add_end(struct found *f, const struct target *t, uint8_t state)
 	return r;
 }
 
-static int add_target(const struct inside *in, struct found *f,
-		      uint8_t protocol, const struct inet_diag_msg *d)
+struct listing {
+	const struct inside *in;
+	struct found *f;
+	uint8_t protocol;
+};
+
+static int add_target(const void *msg, size_t len, void *arg)
 {
-	struct target t = {d->idiag_family, protocol, d->id};
+	const struct inet_diag_msg *d = msg;
+	const struct listing *l = arg;
+	struct target t = {d->idiag_family, l->protocol, d->id};
+	struct found *f = l->f;
 	struct in6_addr peer;
 
+	(void)len;
 	if (f->ends.len / sizeof(struct end) >= CUT_MAX)
 		return -E2BIG;
 	as_v6(d->idiag_family, d->id.idiag_dst, &peer);
-	if (is_inside(in, &peer))
-		return protocol == IPPROTO_TCP ? add_end(f, &t, d->idiag_state)
-					       : 0;
+	if (is_inside(l->in, &peer))
+		return l->protocol == IPPROTO_TCP
+			       ? add_end(f, &t, d->idiag_state)
+			       : 0;
 	if (!d->id.idiag_dport && IN6_IS_ADDR_UNSPECIFIED(&peer))
 		return 0;
 	if (f->targets.len / sizeof(t) >= CUT_MAX)
 		return -E2BIG;
 	return buf_add(&f->targets, &t, sizeof(t));
-}
-
-/* The datagrams of an answer, until its end: 1 there is more. */
-static int read_some(const struct inside *in, struct found *f, uint8_t protocol,
-		     char *reply)
-{
-	struct nlmsghdr *h;
-	ssize_t n;
-	int r;
-
-	n = recv(in->sock, reply, REPLY_SIZE, 0);
-	if (n < 0)
-		return errno == EINTR ? 1 : -errno;
-	for (h = (struct nlmsghdr *)(void *)reply; NLMSG_OK(h, (size_t)n);
-	     h = NLMSG_NEXT(h, n)) {
-		if (h->nlmsg_type == NLMSG_DONE)
-			return 0;
-		if (h->nlmsg_type == NLMSG_ERROR)
-			return ((struct nlmsgerr *)NLMSG_DATA(h))->error;
-		if (h->nlmsg_type != SOCK_DIAG_BY_FAMILY ||
-		    h->nlmsg_len < NLMSG_LENGTH(sizeof(struct inet_diag_msg)))
-			return -EBADMSG;
-		r = add_target(in, f, protocol, NLMSG_DATA(h));
-		if (r < 0)
-			return r;
-	}
-	return 1;
 }
 
 static int list(const struct inside *in, struct found *f, uint8_t family,
@@ -185,17 +221,11 @@ static int list(const struct inside *in, struct found *f, uint8_t family,
 		.idiag_states = protocol == IPPROTO_TCP ? TCP_STATES
 							: UDP_STATES,
 	};
-	auto_free char *reply = malloc(REPLY_SIZE);
+	struct listing l = {in, f, protocol};
 	int r;
 
-	if (!reply)
-		return -ENOMEM;
-	r = send_request(in, SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, &req);
-	while (r >= 0) {
-		r = read_some(in, f, protocol, reply);
-		if (r == 0)
-			return 0;
-	}
+	r = sockdiag_dump(in->sock, &req, sizeof(req),
+			  sizeof(struct inet_diag_msg), add_target, &l);
 	/* Without IPv6 or a module there is none of that kind. */
 	return r == -ENOENT || r == -EAFNOSUPPORT ? 0 : r;
 }
@@ -216,7 +246,7 @@ static int destroy(const struct inside *in, const struct target *t)
 	ssize_t n;
 	int r;
 
-	r = send_request(in, SOCK_DESTROY, NLM_F_ACK, &req);
+	r = send_request(in->sock, SOCK_DESTROY, NLM_F_ACK, &req, sizeof(req));
 	if (r < 0)
 		return r;
 	do
@@ -300,21 +330,17 @@ static int cut(const struct inside *in, struct err *e)
 /* The socket is of the namespace it was made in. */
 static int look_inside(int netns, struct inside *in, struct err *e)
 {
-	auto_close int own = -1;
-	int err = 0;
+	auto_netns int back = -1;
+	int r;
 
-	own = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-	if (own < 0)
-		return err_sys(e, errno, "open our network namespace");
-	if (setns(netns, CLONE_NEWNET) < 0)
-		return err_sys(e, errno, "enter a network namespace");
-	in->sock = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC,
-			  NETLINK_SOCK_DIAG);
-	if (in->sock < 0 || getifaddrs(&in->addrs) < 0)
-		err = errno;
-	if (setns(own, CLONE_NEWNET) < 0)
-		abort(); /* nothing that follows would be where it should */
-	return err ? err_sys(e, err, "look into a network namespace") : 0;
+	in->sock = netns_socket(netns, AF_NETLINK, SOCK_RAW, NETLINK_SOCK_DIAG,
+				e);
+	if (in->sock < 0)
+		return in->sock;
+	r = netns_enter(netns, &back, e);
+	if (r == 0 && getifaddrs(&in->addrs) < 0)
+		r = err_sys(e, errno, "look into a network namespace");
+	return r;
 }
 
 int sockdiag_cut(int netns, struct err *e)

@@ -2,7 +2,21 @@
 #ifndef SYS_SOCKDIAG_H
 #define SYS_SOCKDIAG_H
 
+#include <stddef.h>
+
 #include "base/err.h"
+
+/*
+ * sockdiag_dump(sock, req, len, min, fn, arg):
+ * Ask ${sock}, a netlink socket of NETLINK_SOCK_DIAG, for all that ${req} (a
+ * family's request, of ${len} bytes) describes, and call ${fn} with the
+ * family's message of each, which has at least ${min} bytes.  0, -errno (of the
+ * kernel too, -EBADMSG for an answer that is none), or what ${fn} returned
+ * below 0; then the socket is of no more use.
+ */
+typedef int sockdiag_fn(const void *msg, size_t len, void *arg);
+int sockdiag_dump(int sock, const void *req, size_t len, size_t min,
+		  sockdiag_fn *fn, void *arg);
 
 /*
  * sockdiag_cut(netns, e):

@@ -73,6 +73,11 @@ sed -e 's/^\(socket\|pipe\|peer\) .*/\1 0 0/' \
 
 run timeout -s KILL 60 dsec-pause --level disk src
 is "$status" 0 "paused to disk" || diag "$out"
+for what in 'the owner of a pipe' 'the peer \(SO_PEERCRED\) of a unix socket'; do
+	like "$(field "$out" '.warnings[]')" \
+		"'owners'.*: $what .descriptor [0-9]+. is user 1000, and root" \
+		"the record says so: $what"
+done
 is "$(said src)" "$(cat "$T/want")" "resumed: whose they are"
 is "$(anew src 2)" "$streams" "streams too"
 

@@ -2,6 +2,8 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -144,11 +146,60 @@ static void test_cut(int ns)
 	close(dns);
 }
 
+/* What the kernel never says: an answer of our own, over a pair of sockets. */
+static int take(const void *msg, size_t len, void *arg)
+{
+	(void)msg;
+	*(size_t *)arg += len;
+	return 0;
+}
+
+static int answered(uint16_t type, uint32_t claimed, size_t sent, size_t *got)
+{
+	_Alignas(struct nlmsghdr) char buf[256] = "";
+	struct nlmsghdr *h = (struct nlmsghdr *)(void *)buf;
+	int p[2], r;
+
+	*got = 0;
+	if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, p) < 0)
+		return -errno;
+	h->nlmsg_type = type;
+	h->nlmsg_len = claimed;
+	memset(buf + sizeof(*h), 0xff, 4); /* an error's number: -1 */
+	if (write(p[1], buf, sent) != (ssize_t)sent)
+		r = -EIO;
+	*h = (struct nlmsghdr){.nlmsg_type = NLMSG_DONE,
+			       .nlmsg_len = NLMSG_LENGTH(0)};
+	if (write(p[1], buf, NLMSG_LENGTH(0)) < 0)
+		r = -EIO;
+	r = sockdiag_dump(p[0], buf, 16, 40, take, got);
+	close(p[0]);
+	close(p[1]);
+	return r;
+}
+
+static void test_answers(void)
+{
+	const uint16_t one = SOCK_DIAG_BY_FAMILY;
+	size_t got;
+
+	ok(answered(one, 16 + 40, 56, &got) == 0 && got == 40, "an answer");
+	is_int(answered(one, 16 + 36, 52, &got), -EBADMSG, "one too short");
+	is_int(answered(one, 16 + 40, 55, &got), -EBADMSG, "one cut off");
+	is_int(answered(one, 0, 56, &got), -EBADMSG, "of no length");
+	is_int(answered(one, 16, 8, &got), -EBADMSG, "not even a head");
+	is_int(answered(NLMSG_ERROR, 36, 36, &got), -EPERM, "an error");
+	is_int(answered(NLMSG_ERROR, 16, 16, &got), -EBADMSG, "an empty one");
+	is_int(answered(7777, 56, 56, &got), -EBADMSG, "another kind");
+	is_int((int)got, 0, "none of them is taken");
+}
+
 int main(void)
 {
 	auto_close int ns = -1;
 	struct err e = {0};
 
+	test_answers();
 	if (unshare(CLONE_NEWNET) < 0 || !set_up()) {
 		skip("cutting connections", "no network namespace of its own");
 		return tap_done();
