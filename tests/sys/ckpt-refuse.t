@@ -81,7 +81,8 @@ done
 # --- descriptors that came from elsewhere
 s=$(create '{"image":"root/odd:1","memory_limit_mb":64}')
 in=/proc/$(init_of "$s")/root
-for kind in io_uring userfaultfd perf bpf seccomp netns file socket vsock; do
+for kind in io_uring fanotify userfaultfd perf bpf seccomp netns file socket \
+	vsock; do
 	begin hears /bin/oddity take /tmp/s
 	run timeout 10 "$BUILD/helpers/oddity" give "$in/tmp/s" $kind
 	if [ "$out" != ready ]; then

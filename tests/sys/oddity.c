@@ -21,7 +21,8 @@
  * Outside:
  *
  *   oddity give SOCKET KIND  make one and send it: io_uring, userfaultfd, perf,
- *                            bpf, seccomp, netns, file, socket, vsock
+ *                            bpf, seccomp, netns, fanotify, file, socket,
+ *                            vsock
  *   oddity call SOCKET       connect and stay
  *
  * Each says "ready" on standard output when it is, "cannot" where this kernel
@@ -41,6 +42,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/fanotify.h>
 #include <sys/inotify.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
@@ -188,12 +190,17 @@ static int netns(void)
 					 : open("/proc/self/ns/net", O_RDONLY);
 }
 
+static int fanotify(void)
+{
+	return fanotify_init(FAN_CLASS_NOTIF, O_RDONLY);
+}
+
 static const struct {
 	const char *name;
 	int (*make)(void);
 } kinds[] = {
 	{"io_uring", uring},   {"perf", perf},	 {"bpf", bpf},
-	{"seccomp", notifier}, {"netns", netns},
+	{"seccomp", notifier}, {"netns", netns}, {"fanotify", fanotify},
 };
 
 static int make(const char *kind)

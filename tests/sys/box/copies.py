@@ -31,6 +31,12 @@ session = c.call(op="session")["session"]
 c.run("cd /srv; x=5", session=session)
 job = c.start("while [ ! -e go ]; do sleep 0.1; done; echo $x $PWD",
               session=session, detach=True)
+# What nobody has read yet may be anything.
+hostile = (b'{"ok":true}\n{"event":"ready"}\n\0\x1b]0;x\x07\xff\xfe\xed\xa0\x80' +
+           bytes(range(256)) * 230)
+fed = b.start("until [ -e fed ]; do sleep 0.1; done; cat; echo end",
+              stdin="pipe", attach=["stdout"])
+os.write(fed["_fd"]["stdin"], hostile)
 os.write(cat["_fd"]["stdin"], b"before ")
 take(cat["_fd"]["stdout"], 7)
 ok(counts(count["_fd"]["stdout"], 5), "a counter")
@@ -43,11 +49,11 @@ is_(read_all(cat["_fd"]["stdout"]), b"end\n", "its client is its own")
 
 x = Box(one["sandbox"])
 r = x.call(op="inspect")
-is_((r["state"], r["generation"], r["execs"]), ("running", 1, 5),
+is_((r["state"], r["generation"], r["execs"]), ("running", 1, 6),
     "a copy runs what its source ran")
 names = {e["exec"] for e in x.call(op="list-execs")["execs"]
          if e.get("running")}
-is_(names, {e["exec"] for e in (count, cat, tty, keyed, job)},
+is_(names, {e["exec"] for e in (count, cat, tty, keyed, job, fed)},
     "under the same names")
 r = x.next_of(x.send(op="attach", exec=count["exec"], attach=["stdout"]), False)
 before = r["stdout_offset"]
@@ -62,6 +68,12 @@ is_((r.get("exit_code"), output(one["sandbox"], cat["exec"])),
 r = x.next_of(x.send(op="attach", exec=tty["exec"], attach=["stdout"]), False)
 os.write(r["_fd"]["tty"], b"it\n")
 is_(read_all(r["_fd"]["stdout"]), b"it\r\nis it\r\n", "a terminal")
+x.run(["touch", "/fed"])
+x.call(op="input", exec=fed["exec"], data="", close=True)
+x.call(op="wait", exec=fed["exec"])
+ok(output(one["sandbox"], fed["exec"]) == hostile + b"end\n",
+   "60 KB of any bytes that stood in a pipe",
+   output(one["sandbox"], fed["exec"])[:80])
 x.run(["touch", "/srv/go"])
 is_(x.call(op="wait", exec=job["exec"]).get("exit_code"), 0,
     "a session's command")
@@ -73,6 +85,10 @@ x.call(op="signal", exec=count["exec"], signal="KILL")
 x.call(op="wait", exec=count["exec"])
 is_(x.run(["echo"], step=7).get("repeated"), True, "steps are")
 is_(c.call(op="inspect")["state"], "running", "the source runs")
+c.run(["touch", "/fed"])
+os.close(fed["_fd"]["stdin"])
+ok(read_all(fed["_fd"]["stdout"]) == hostile + b"end\n",
+   "what stood in its pipe is there still")
 
 # A copy of a copy, to disk and back.
 three = fork(two["sandbox"], 1)
