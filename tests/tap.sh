@@ -31,7 +31,8 @@
 #                              the tree ends and all of it is removed.
 #   leak_start, leak_check [WHAT]
 #                              what this tree holds of the machine (mounts,
-#                              cgroups, processes, network namespaces, loop
+#                              cgroups, processes and those that somebody traces
+#                              still, network namespaces, loop
 #                              devices, sockets, files) must be the same again
 #                              at leak_check, within LEAK_S (10) seconds: one
 #                              check.  What the node prepares once (mnt/) and
@@ -283,6 +284,8 @@ leak_list() {
 	for leak_pid in $leak_pids; do
 		echo "process $leak_pid $(tr '\0' ' ' \
 			<"/proc/$leak_pid/cmdline" 2>/dev/null)"
+		grep -q '^TracerPid:.*[1-9]' "/proc/$leak_pid/status" &&
+			echo "traced $leak_pid"
 		readlink "/proc/$leak_pid/ns/net" | sed 's/^/netns /'
 	done 2>/dev/null | grep -vF "netns $(readlink /proc/self/ns/net)"
 	grep -hsF -e "$DSEC_RUN/" -e "$DSEC_TREE/" \

@@ -216,6 +216,8 @@ static unsigned time_limit(const struct dump *d)
 
 	if (d->timeout_ms > 0)
 		return (unsigned)d->timeout_ms;
+	if (d->engine.timeout_ms)
+		return d->engine.timeout_ms;
 	if (cgroup_stats(d->cgroups, d->id, &stats, NULL) < 0)
 		stats.memory_bytes = 1ULL << 30;
 	return BASE_MS + (unsigned)(stats.memory_bytes >> 20) * PER_MB_MS;

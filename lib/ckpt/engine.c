@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "ckpt/engine_priv.h"
+#include "wire/field.h"
 #include "wire/json.h"
 
 /* $DSEC_RUN/engine.json */
@@ -24,8 +25,18 @@ static const char *const on_path[] = {
 	"/usr/bin/criu",	"/sbin/criu",
 };
 
-/* 1: ${path} is what the operator says; 0: he says nothing. */
-static int configured(const struct tree *t, char *path, struct err *e)
+/* $DSEC_CONFIG/engine.json */
+static const struct field fields[] = {
+	{.key = "criu", .type = FIELD_STR, .min = 1, .max = PATH_MAX - 1},
+	{.key = "timeout_ms",
+	 .type = FIELD_INT,
+	 .min = 1000,
+	 .max = ENGINE_TIMEOUT_MAX},
+};
+
+/* 1: ${path}, if not "", is what the operator says; 0: he says nothing. */
+static int configured(const struct tree *t, char *path, unsigned *timeout_ms,
+		      struct err *e)
 {
 	auto_json json_t *conf = NULL;
 	char file[PATH_MAX];
@@ -41,22 +52,23 @@ static int configured(const struct tree *t, char *path, struct err *e)
 	if (r < 0)
 		return err_wrap(e, r, "%s", file);
 	criu = json_str(conf, "criu");
-	if (criu[0] != '/' || json_object_size(conf) != 1)
-		return err_set(e, -EINVAL, "configuration",
-			       "%s is not {\"criu\":\"/PATH\"}", file);
+	r = field_check(fields, array_len(fields), conf, e);
+	if (r == 0 && *criu && *criu != '/')
+		r = err_set(e, -EINVAL, "bad_value", "'criu' is not absolute");
+	if (r < 0) {
+		if (e)
+			e->code = "configuration";
+		return err_wrap(e, r, "%s", file);
+	}
+	*timeout_ms = (unsigned)json_int(conf, "timeout_ms", 0);
 	r = tree_path(path, e, "%s", criu);
 	return r < 0 ? r : 1;
 }
 
-int engine_find(const struct tree *t, struct engine *ret, struct err *e)
+static int find(const struct tree *t, const char *path, struct engine *ret,
+		struct err *e)
 {
-	char path[PATH_MAX];
-	int r;
-
-	r = configured(t, path, e);
-	if (r < 0)
-		return r;
-	if (r == 1)
+	if (*path)
 		return engine_open(path, ret, e);
 	if (access(INSTALLED, X_OK) == 0)
 		return engine_open(INSTALLED, ret, e);
@@ -68,6 +80,20 @@ int engine_find(const struct tree *t, struct engine *ret, struct err *e)
 		       "node: make deps installs one, or name one in "
 		       "%s/engine.json",
 		       t->config);
+}
+
+int engine_find(const struct tree *t, struct engine *ret, struct err *e)
+{
+	char path[PATH_MAX] = "";
+	unsigned timeout_ms = 0;
+	int r;
+
+	r = configured(t, path, &timeout_ms, e);
+	if (r >= 0)
+		r = find(t, path, ret, e);
+	if (r == 0)
+		ret->timeout_ms = timeout_ms;
+	return r;
 }
 
 int engine_run_dir(const struct tree *t, char *buf, struct err *e)

@@ -14,12 +14,15 @@
  * file, kernel and boot.
  */
 
+/* What takes longer than this has come to a stop. */
+#define ENGINE_TIMEOUT_MAX (10 * 60 * 1000)
+
 /*
  * engine_find(t, ret, e):
- * The program of $DSEC_CONFIG/engine.json {"criu":"/PATH"}, else
- * /usr/lib/dsec/engine/usr/sbin/criu (make deps), else criu by PATH; opened,
- * not run.  "unsupported" when there is none, "configuration" where
- * engine.json is wrong.
+ * The program of $DSEC_CONFIG/engine.json {"criu":"/PATH","timeout_ms":N}, each
+ * of which may be missing, else /usr/lib/dsec/engine/usr/sbin/criu (make deps),
+ * else criu by PATH; opened, not run.  "unsupported" when there is none,
+ * "configuration" where engine.json is wrong.
  */
 int engine_find(const struct tree *t, struct engine *ret, struct err *e);
 

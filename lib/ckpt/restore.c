@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "box/net.h"
+#include "ckpt/engine.h"
 #include "ckpt/identity.h"
 #include "box/reapply.h"
 #include "ckpt/restore_priv.h"
@@ -86,7 +87,9 @@ static void init(struct run *u, const struct restore *rs)
 	memset(u, 0, sizeof(*u));
 	u->rs = rs;
 	u->began = clock_ms();
-	u->deadline = u->began + (rs->timeout_ms ? rs->timeout_ms : RESTORE_MS);
+	u->deadline = u->began + (rs->engine->timeout_ms
+					  ? rs->engine->timeout_ms
+					  : ENGINE_TIMEOUT_MAX);
 	u->pidfd = -1;
 	u->hook = (struct restore_hook){{-1, -1}, {-1, -1}};
 	u->l = (struct launch){

@@ -46,14 +46,10 @@ struct restore {
 	 */
 	const json_t *state;
 
-	bool fork;	     /* a new identity; else the same sandbox again */
-	bool live;	     /* its supervisor goes on: pipes that stand on
-				the numbers are used as they are, and stay */
-	unsigned timeout_ms; /* for the engine; 0: RESTORE_MS */
+	bool fork; /* a new identity; else the same sandbox again */
+	bool live; /* its supervisor goes on: pipes that stand on
+		      the numbers are used as they are, and stay */
 };
-
-/* What takes longer than this has come to a stop. */
-#define RESTORE_MS (10 * 60 * 1000)
 
 /*
  * restore_reserve(state, live, keep, nkeep, e):

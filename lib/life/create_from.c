@@ -17,6 +17,7 @@
 #include "base/sig.h"
 #include "life/create_priv.h"
 #include "life/ctl.h"
+#include "ckpt/engine.h"
 #include "ckpt/restore.h"
 #include "life/teardown.h"
 #include "sys/clone.h"
@@ -188,7 +189,7 @@ static int prepare(struct copying *k)
 /* --- the processes ------------------------------------------------------- */
 
 /* It gives up by itself first, and says why. */
-#define AWAIT_MS      (RESTORE_MS + 60 * 1000)
+#define AWAIT_MS      (ENGINE_TIMEOUT_MAX + 60 * 1000)
 #define RESTORE_STACK (64 * 1024)
 #define STATUS_MAX    (64 * 1024)
 static _Alignas(16) char restore_stack[RESTORE_STACK];
@@ -313,10 +314,12 @@ static int await(const struct copying *k, int status)
 	}
 }
 
-/* The words of dsec-ckpt, up to the exec that makes it a supervisor. */
+/* The words of dsec-ckpt, up to the exec that makes it a supervisor.  Where
+ * that cannot be, it takes back in a second line what it said in the first. */
 static int hear(const struct copying *k, int status, json_t **ret)
 {
 	auto_free char *text = NULL;
+	const char *line;
 	size_t len;
 	int r;
 
@@ -327,7 +330,10 @@ static int hear(const struct copying *k, int status, json_t **ret)
 		return r;
 	while (len > 0 && text[len - 1] == '\n')
 		len--;
-	return len ? json_parse(text, len, ret, k->e) : 0;
+	line = len ? memrchr(text, '\n', len) : NULL;
+	line = line ? line + 1 : text;
+	return len ? json_parse(line, len - (size_t)(line - text), ret, k->e)
+		   : 0;
 }
 
 /* It is there when somebody listens. */

@@ -37,6 +37,8 @@ struct engine {
 	char loader[PATH_MAX], libs[PATH_MAX];
 	char shim[PATH_MAX];		  /* preloaded, or "": see the shim */
 	char version[ENGINE_VERSION_MAX]; /* "4.2.1"; "" not asked yet */
+	unsigned
+		timeout_ms; /* for a dump or restore; 0: whoever runs it says */
 };
 
 /*

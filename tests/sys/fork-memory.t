@@ -172,7 +172,7 @@ is "$status" 0 "is copied" || diag "$out$err"
 goes_on q-0
 ok $? "and its copy runs"
 
-# --- who is missing -----------------------------------------------------------
+# --- who is missing (field report 70) ------------------------------------------
 
 run timeout 20 dsec-img rm root/matrix:1
 is "$status $(printf '%s\n' "$out" | jq -r 'select(.ok == false).error.code')" \

@@ -129,7 +129,7 @@ dumpagain)
 		echo '{{"ok":false,"error":{{"code":"busy","message":"m","retry_after_ms":20}}}}'
 		exit 1
 	}} ;;
-pssslow) sleep 5 & wait ;;
+pssslow) sleep 50 & wait ;;
 dumpnonsense) echo nonsense; exit 0 ;;
 dumpnone) echo '{{"ok":false,"error":{{"code":"unsupported","message":"m"}}}}'; exit 69 ;;
 restoredie) exit 1 ;;
