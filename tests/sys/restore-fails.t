@@ -168,7 +168,7 @@ leak_start
 timeout 60 env DSEC_LIBEXEC="$T/libexec" dsec-run --snapshot good -n own \
 	--detach >"$T/own" </dev/null
 own=$(jq -r .sandbox "$T/own")
-timeout 60 dsec-pause --disk own >"$T/paused" </dev/null
+timeout 60 dsec-pause --disk "$own" >"$T/paused" </dev/null
 is "$(jq -r .level "$T/paused")" disk "another one on the disk"
 chmod 644 "$T/libexec/dsec-box"
 run timeout 60 env DSEC_LIBEXEC="$T/libexec" dsec-fork --from good
@@ -177,17 +177,17 @@ like "$(field "$out" .error.message)" 'dsec-box' "for that reason" ||
 	diag "$out$err"
 goes_on "$src"
 ok $? "others go on"
-run timeout 60 env DSEC_LIBEXEC="$T/libexec" dsec-pause --resume own
+run timeout 60 env DSEC_LIBEXEC="$T/libexec" dsec-pause --resume "$own"
 isnt "$status" 0 "nor does one come back" || diag "$out"
-is "$(dsec-ps own | jq -r '.state+" "+.level')" "paused disk" \
+is "$(dsec-ps "$own" | jq -r '.state+" "+.level')" "paused disk" \
 	"it is on the disk still"
 chmod 755 "$T/libexec/dsec-box"
-run timeout 60 dsec-pause --resume own
+run timeout 60 dsec-pause --resume "$own"
 is "$status $(field "$out" .state)" "0 running" "put right, it comes back" ||
 	diag "$out"
 goes_on "$own"
 ok $? "and goes on"
-run timeout 60 dsec-pause --stop --grace 0 own
+run timeout 60 dsec-pause --stop --grace 0 "$own"
 leak_check "nothing is left of what failed"
 
 # --- another processor --------------------------------------------------------
