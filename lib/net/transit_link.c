@@ -33,12 +33,12 @@ int transit_address(uint32_t pool, unsigned prefix, uint32_t slot,
 	const uint64_t size = prefix > 32 ? 0 : 1ull << (32 - prefix);
 
 	/* The first and the last are nobody's. */
-	if ((uint64_t)slot + 2 >= size)
+	if (size < 4)
 		return err_set(e, -ERANGE, "configuration",
-			       "the pool (/%u) has no address for slot %u: "
-			       "net.json needs a larger one",
-			       prefix, slot);
-	*ret = pool + 1 + slot;
+			       "the pool (/%u) has no address: net.json needs "
+			       "a larger one",
+			       prefix);
+	*ret = pool + 1 + (uint32_t)(slot % (size - 2));
 	return 0;
 }
 
@@ -107,6 +107,11 @@ static int set_outer(struct ends *x, struct err *e)
 	to.index = x->out_index;
 	transit_bytes(x->link->address, to.dst);
 	r = rtnl_route_add(&x->out, &to, e);
+	if (r == -EEXIST)
+		return err_set(e, r, "configuration",
+			       "the address of slot %u is another sandbox's: "
+			       "net.json needs a larger pool",
+			       x->link->slot);
 	if (r < 0)
 		return r;
 	return rtnl_neigh_add(&x->out, x->out_index, AF_INET, to.dst, x->in_mac,

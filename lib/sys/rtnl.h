@@ -88,6 +88,7 @@ struct rtnl_route {
 	uint8_t src[16]; /* preferred source address */
 	bool onlink;	 /* the gateway is on the link whatever routes say */
 	unsigned metric;
+	bool exclusive; /* -EEXIST where there is one already */
 };
 
 /*

@@ -116,7 +116,10 @@ int rtnl_route_add(struct rtnl *nl, const struct rtnl_route *rt, struct err *e)
 	struct rtnl_msg m;
 	int r;
 
-	start_route(&m, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, rt);
+	start_route(&m, RTM_NEWROUTE,
+		    rt->exclusive ? NLM_F_CREATE | NLM_F_EXCL
+				  : NLM_F_CREATE | NLM_F_REPLACE,
+		    rt);
 	r = rtnl_do(nl, &m);
 	return r < 0 ? err_sys(e, -r, "add a route") : 0;
 }

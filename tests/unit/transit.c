@@ -43,8 +43,8 @@ static void addresses(void)
 	is_int(a, POOL + 1, "its address");
 	is_int(transit_address(POOL, 16, 65533, &a, NULL), 0, "last slot");
 	is_int(a, POOL + 65534, "its address");
-	is_int(transit_address(POOL, 16, 65534, &a, NULL), -ERANGE,
-	       "one more than the pool has");
+	is_int(transit_address(POOL, 24, 28672, &a, NULL), 0, "a small pool");
+	is_int(a, POOL + 1 + 28672 % 254, "where slots begin high");
 	is_int(transit_address(POOL, 32, 0, &a, NULL), -ERANGE, "no pool");
 }
 
@@ -117,6 +117,10 @@ static void links(void)
 	       "the slot's next sandbox");
 	is_int(transit_slots(netns, slots, 4, &e), 1, "still one link");
 	is_int(transit_poke(netns, two, &e), 0, "nobody to poke");
+	l.slot = 8;
+	is_int(transit_attach(netns, one, &l, &e), -EEXIST,
+	       "the address of another");
+	is_int(transit_slots(netns, slots, 4, &e), 1, "leaves nothing");
 	is_int(transit_detach(netns, 7, &e), 0, "detach");
 	is_int(transit_detach(netns, 7, &e), 0, "detach again");
 	is_int(transit_slots(netns, slots, 4, &e), 0, "no link");
