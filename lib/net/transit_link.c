@@ -95,7 +95,10 @@ static int make_pair(struct ends *x, struct err *e)
 
 static int set_outer(struct ends *x, struct err *e)
 {
-	struct rtnl_route to = {.family = AF_INET, .prefix = 32, .link = true};
+	struct rtnl_route to = {.family = AF_INET,
+				.prefix = 32,
+				.link = true,
+				.exclusive = true};
 	int r;
 
 	x->out_index = rtnl_index(&x->out, x->name, e);
