@@ -6,6 +6,8 @@
 /* The engine and its helpers run in the sandbox's group until all is there. */
 #define WIDER_PIDS  64
 #define WIDER_BYTES (64ULL << 20)
+/* A layer that is full to its limit is mounted all the same. */
+#define WIDER_DISK (64ULL << 20)
 
 static struct cgroup_limits limits_of(const json_t *spec)
 {
@@ -19,19 +21,31 @@ static struct cgroup_limits limits_of(const json_t *spec)
 	};
 }
 
-int reapply(const struct cgroup_root *root, const char *id, const json_t *spec,
-	    struct err *e)
+static int limit_disk(const struct pool *pool, const char *id,
+		      const json_t *spec, uint64_t more, struct err *e)
 {
-	struct cgroup_limits lim = limits_of(spec);
+	uint64_t mb = (uint64_t)json_int(spec, "disk_limit_mb", 0);
 
-	return cgroup_limit(root, id, &lim, e);
+	return pool && mb ? pool_set_limit(pool, id, (mb << 20) + more, e) : 0;
 }
 
-int reapply_later(const struct cgroup_root *root, const char *id,
-		  const json_t *spec, struct err *e)
+int reapply(const struct cgroup_root *root, const struct pool *pool,
+	    const char *id, const json_t *spec, struct err *e)
 {
 	struct cgroup_limits lim = limits_of(spec);
+	int r = limit_disk(pool, id, spec, 0, e);
 
+	return r < 0 ? r : cgroup_limit(root, id, &lim, e);
+}
+
+int reapply_later(const struct cgroup_root *root, const struct pool *pool,
+		  const char *id, const json_t *spec, struct err *e)
+{
+	struct cgroup_limits lim = limits_of(spec);
+	int r = limit_disk(pool, id, spec, WIDER_DISK, e);
+
+	if (r < 0)
+		return r;
 	if (lim.memory_bytes)
 		lim.memory_bytes += WIDER_BYTES;
 	if (lim.pids)

@@ -3,23 +3,26 @@
 #define BOX_REAPPLY_H
 
 #include "sys/cgroup.h"
+#include "sys/pool.h"
 #include "wire/json.h"
 
 /*
  * What spec.json says a sandbox may do, put in force on one that is there: the
  * one way for whoever brings processes back, before any of them runs.
  *
- * reapply(root, id, spec, e):
- * Limits of its control group.  Network policy has its place here.
+ * reapply(root, pool, id, spec, e):
+ * Limits of its control group, and of its layer in ${pool} (NULL: they are as
+ * they should be).  Network policy has its place here.
  */
-int reapply(const struct cgroup_root *root, const char *id, const json_t *spec,
-	    struct err *e);
+int reapply(const struct cgroup_root *root, const struct pool *pool,
+	    const char *id, const json_t *spec, struct err *e);
 
 /*
- * reapply_later(root, id, spec, e): limits with room for the engine, for the
- * time it makes the processes; reapply() follows.
+ * reapply_later(root, pool, id, spec, e): limits with room for the engine and
+ * for what a mount needs of the layer, for the time until the processes are
+ * there; reapply() follows.
  */
-int reapply_later(const struct cgroup_root *root, const char *id,
-		  const json_t *spec, struct err *e);
+int reapply_later(const struct cgroup_root *root, const struct pool *pool,
+		  const char *id, const json_t *spec, struct err *e);
 
 #endif

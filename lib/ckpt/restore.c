@@ -116,7 +116,9 @@ static int prepare(struct run *u, struct err *e)
 	if (!u->l.uid_base) /* or root inside would be the node's */
 		return err_set(e, -EBADMSG, "internal",
 			       "its spec has no uid range");
-	r = open_shared(u, e);
+	r = reapply_later(rs->cgroups, rs->pool, rs->id, rs->spec, e);
+	if (r == 0)
+		r = open_shared(u, e);
 	if (r == 0)
 		r = renew_work(rs, e);
 	if (r == 0)
@@ -133,8 +135,6 @@ static int prepare(struct run *u, struct err *e)
 					&u->g.st.join, e);
 	if (r == 0)
 		r = identity_merge(rs->tree, &u->g.merge, e);
-	if (r == 0)
-		r = reapply_later(rs->cgroups, rs->id, rs->spec, e);
 	return r;
 }
 
@@ -285,7 +285,8 @@ static int finish(struct run *u, json_t **ret_rec, struct err *e)
 	if (r == 0)
 		r = restore_fds_place(u->rs, &u->fds, pids, npids, e);
 	if (r == 0)
-		r = reapply(u->rs->cgroups, u->rs->id, u->rs->spec, e);
+		r = reapply(u->rs->cgroups, u->rs->pool, u->rs->id, u->rs->spec,
+			    e);
 	if (r == 0)
 		r = restore_net(u->rs, idn.init, e);
 	if (r < 0)

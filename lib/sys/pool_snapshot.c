@@ -136,15 +136,16 @@ static int make_subvol(const struct pool *p, const struct pool_snapshot *want,
 	if (r > 0) {
 		*how = POOL_COPY_SNAPSHOT;
 		captured(want);
+		/* Before its limit, which it may have reached already. */
+		r = new_work(fd, e);
 	} else if (r == 0) {
 		r = pool_subvol_make(p, want->id, &fd, e);
 	}
 	/* A copy is limited before it begins, so that it ends in time. */
 	if (r >= 0 && want->limit_bytes)
 		r = pool_subvol_limit(fd, want->limit_bytes, e);
-	if (r >= 0)
-		r = *how == POOL_COPY_SNAPSHOT ? new_work(fd, e)
-					       : copy_into(fd, want, how, e);
+	if (r >= 0 && *how != POOL_COPY_SNAPSHOT)
+		r = copy_into(fd, want, how, e);
 	if (r == 0)
 		r = pool_parts_link(want->home, want->id, e);
 	return r;
