@@ -31,6 +31,9 @@ int keeper_run(int listener, const struct netconf *conf,
  * exit status. */
 int worker_run(int sock, const struct netconf *conf);
 
+/* worker_filter(e): leave this process the system calls a worker needs. */
+int worker_filter(struct err *e);
+
 /* netns_cookie(fd): which network namespace a socket is of; 0: unknown. */
 uint64_t netns_cookie(int fd);
 

@@ -173,6 +173,8 @@ int worker_run(int sock, const struct netconf *conf)
 		w.transit[i] = -1;
 	r = start(&w, sock, &e);
 	if (r == 0)
+		r = worker_filter(&e);
+	if (r == 0)
 		r = loop_run(w.loop, &e);
 	if (r < 0 && r != -EPIPE)
 		note("worker: %s", e.msg);

@@ -15,6 +15,12 @@
 #define ACCEPTS	 64  /* before others get their turn */
 #define PAUSE_MS 100 /* of a listener while there are no descriptors */
 
+/* A number of its own for what is open anyway. */
+static int another(const struct proxy *p)
+{
+	return fcntl(pump_pool_fd(p->pool), F_DUPFD_CLOEXEC, 3);
+}
+
 int proxy_new(const struct proxy_conf *conf, struct proxy **ret, struct err *e)
 {
 	struct proxy *p = calloc(1, sizeof(*p));
@@ -26,7 +32,7 @@ int proxy_new(const struct proxy_conf *conf, struct proxy **ret, struct err *e)
 	p->deny = conf->deny;
 	p->pool = conf->pool;
 	p->broker = conf->broker;
-	p->reserve = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	p->reserve = another(p);
 	*ret = p;
 	return 0;
 }
@@ -219,7 +225,7 @@ static void on_pause(struct loop *l, struct loop_timer *t)
 	struct proxy_port *port = t->arg;
 
 	if (port->proxy->reserve < 0)
-		port->proxy->reserve = open("/dev/null", O_RDONLY | O_CLOEXEC);
+		port->proxy->reserve = another(port->proxy);
 	if (port->proxy->reserve < 0 ||
 	    loop_mod(l, &port->src, EPOLLIN, NULL) < 0)
 		loop_timer_set(l, t, clock_ms() + PAUSE_MS);
@@ -248,7 +254,7 @@ static bool shed(struct proxy_port *port)
 				denied_add(port->client->denied, &ev);
 			}
 		}
-		p->reserve = open("/dev/null", O_RDONLY | O_CLOEXEC);
+		p->reserve = another(p);
 	}
 	if (fd >= 0 && p->reserve >= 0)
 		return true;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -32,6 +33,7 @@ struct pump_pool {
 	struct pump_leg *starved, **starved_end; /* for want of a pipe */
 	struct pump_bucket *buckets;		 /* that have waiters */
 	struct loop_timer tick;
+	int fd; /* to be copied */
 };
 
 /* One direction. */
@@ -262,6 +264,7 @@ int pump_pool_new(struct loop *l, struct pump_pool **ret, struct err *e)
 	pool->loop = l;
 	pool->starved_end = &pool->starved;
 	pool->tick = (struct loop_timer){.fn = on_tick, .arg = pool};
+	pool->fd = -1;
 	/* So that there always is one to wait for. */
 	for (struct pipe *p = pool->kept; p < pool->kept + PIPES_FIRST; p++) {
 		int r = pipe_new(pool, p);
@@ -271,6 +274,11 @@ int pump_pool_new(struct loop *l, struct pump_pool **ret, struct err *e)
 			return err_sys(e, -r, "pipe");
 		}
 		pool->nkept++;
+	}
+	pool->fd = eventfd(0, EFD_CLOEXEC);
+	if (pool->fd < 0) {
+		pump_pool_free(pool);
+		return err_sys(e, errno, "event descriptor");
 	}
 	*ret = pool;
 	return 0;
@@ -283,7 +291,14 @@ void pump_pool_free(struct pump_pool *pool)
 	loop_timer_set(pool->loop, &pool->tick, 0);
 	while (pool->nkept > 0)
 		pipe_close(pool, &pool->kept[--pool->nkept]);
+	if (pool->fd >= 0)
+		fd_close(pool->fd);
 	free(pool);
+}
+
+int pump_pool_fd(const struct pump_pool *pool)
+{
+	return pool->fd;
 }
 
 static void close_all(struct pump *p, bool reset)

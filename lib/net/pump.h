@@ -24,6 +24,9 @@ must_check int pump_pool_new(struct loop *l, struct pump_pool **ret,
 			     struct err *e);
 void pump_pool_free(struct pump_pool *pool);
 
+/* pump_pool_fd(pool): some descriptor that stays open as long as the pool. */
+int pump_pool_fd(const struct pump_pool *pool);
+
 /* A budget of bytes that several pumps share, one per direction; all zero is no
  * limit.  Storage of the caller's that outlives them. */
 struct pump_bucket {
