@@ -25,6 +25,8 @@ enum {
 	ROW_UPLINK,
 	ROW_SERVE,
 	ROW_BACKGROUND,
+	ROW_UPGRADE,
+	ROW_ADOPT,
 	ROW_JOBS,
 	ROW_HELP,
 	ROW_VERSION
@@ -42,6 +44,8 @@ const struct field net_fields[] = {
 	[ROW_UPLINK] = {{"uplink", NULL, 0, "WHAT", "of routed sandboxes: up, down or show"}, NULL, FIELD_NONE, 0, 0, NULL},
 	[ROW_SERVE] = {{"serve", NULL, 0, NULL, "be the node's DNS and proxy helper"}, NULL, FIELD_NONE, 0, 0, NULL},
 	[ROW_BACKGROUND] = {{"background", NULL, 0, NULL, "with --serve: return when it serves"}, NULL, FIELD_NONE, 0, 0, NULL},
+	[ROW_UPGRADE] = {{"upgrade", NULL, 0, NULL, "with --serve: let this program take over from the one that serves"}, NULL, FIELD_NONE, 0, 0, NULL},
+	[ROW_ADOPT] = {{"adopt", NULL, 0, "FD", NULL}, NULL, FIELD_NONE, 0, 0, NULL},
 	[ROW_JOBS] = {{"jobs", NULL, 'j', "N", "sandboxes worked on at once (8)"}, NULL, FIELD_NONE, 0, 0, NULL},
 	[ROW_HELP] = {{"help", NULL, 'h', NULL, "this text"}, NULL, FIELD_NONE, 0, 0, NULL},
 	[ROW_VERSION] = {{"version", NULL, 0, NULL, "the version"}, NULL, FIELD_NONE, 0, 0, NULL},
@@ -65,10 +69,12 @@ static const char usage[] =
 	"       dsec-net SANDBOX --denied [--follow]\n"
 	"       dsec-net SANDBOX --connect PORT\n"
 	"       dsec-net --compile < rules\n"
-	"       dsec-net --services | --uplink WHAT | --serve [--background]\n";
+	"       dsec-net --services | --uplink WHAT | --serve\n"
+	"           [--background | --upgrade]\n";
 
 static int arg_mode = -1; /* a row that is a whole program */
-static bool arg_follow, arg_background;
+static bool arg_follow, arg_background, arg_upgrade;
+static int arg_adopt = -1;
 static const char *arg_value; /* of arg_mode */
 static unsigned arg_jobs = JOBS;
 
@@ -102,6 +108,12 @@ static int flag(int row, const char *arg, json_t *defaults, struct err *e)
 		return 0;
 	case ROW_BACKGROUND:
 		arg_background = true;
+		return 0;
+	case ROW_UPGRADE:
+		arg_upgrade = true;
+		return 0;
+	case ROW_ADOPT:
+		arg_adopt = atoi(arg);
 		return 0;
 	case ROW_JOBS:
 		n = strtoul(arg, &end, 10);
@@ -202,6 +214,9 @@ static int check_args(const json_t *defaults, struct err *e)
 	if (arg_background && arg_mode != ROW_SERVE)
 		return err_set(e, -EINVAL, "usage",
 			       "--background goes with --serve");
+	if ((arg_upgrade || arg_adopt >= 0) && arg_mode != ROW_SERVE)
+		return err_set(e, -EINVAL, "usage",
+			       "--upgrade goes with --serve");
 	if (arg_mode >= 0 && json_object_size(defaults) > 0)
 		return err_set(e, -EINVAL, "usage",
 			       "--%s goes with no other operation",
@@ -222,7 +237,9 @@ int main(int argc, char **argv)
 	if (r == 0)
 		r = check_args(defaults, &e);
 	if (r == 0 && arg_mode == ROW_SERVE)
-		return serve(arg_background);
+		return arg_adopt >= 0 ? serve_adopt(arg_adopt)
+		       : arg_upgrade  ? serve_upgrade()
+				      : serve(arg_background);
 	if (r == 0)
 		r = tree_init(&app.tree, &e);
 	app.workers_max = arg_jobs;

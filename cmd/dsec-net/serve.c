@@ -201,6 +201,14 @@ static int prepare(struct setup *s, struct err *e)
 	return 0;
 }
 
+int drop_state(struct err *e)
+{
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+	    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+		return err_sys(e, errno, "give up privileges");
+	return 0;
+}
+
 /* From here on nothing of root's is left but what is open. */
 static int drop(struct err *e)
 {
@@ -214,15 +222,18 @@ static int drop(struct err *e)
 	if (setgroups(0, NULL) < 0 ||
 	    setresgid(HELPER_UID, HELPER_UID, HELPER_UID) < 0 ||
 	    setresuid(HELPER_UID, HELPER_UID, HELPER_UID) < 0 ||
-	    syscall(SYS_capset, &head, none) < 0 ||
-	    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
-	    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+	    syscall(SYS_capset, &head, none) < 0)
 		return err_sys(e, errno, "become uid %u", HELPER_UID);
-	return 0;
+	return drop_state(e);
 }
 
 static int keep(struct setup *s, bool background, struct err *e)
 {
+	struct keeper_start start = {
+		.listener = s->listener,
+		.lock = s->lock,
+		.conf = &s->conf,
+	};
 	int null = -1, r;
 
 	if (chdir("/") < 0)
@@ -234,7 +245,9 @@ static int keep(struct setup *s, bool background, struct err *e)
 			return err_sys(e, errno, "standard descriptors");
 		fd_close(null);
 	}
-	r = keeper_run(s->listener, &s->conf, &s->transit, e);
+	start.transit = s->transit;
+	s->transit = (struct transit_socks){-1, -1, -1, -1, -1, -1};
+	r = keeper_run(&start, e);
 	note("ends");
 	return r;
 }

@@ -9,10 +9,11 @@
  * ${background} a child serves, and this returns when it can be connected to.
  * Returns the exit status; failures are printed.
  *
- * serve_adopt(fd): what a helper that is replaced execs the new program for:
- * `dsec-net --serve --adopt FD`.
+ * serve_upgrade(): `dsec-net --serve --upgrade`: let this program take over
+ * from the one that serves.  serve_adopt(fd): what that one execs it for.
  */
 int serve(bool background);
+int serve_upgrade(void);
 int serve_adopt(int fd);
 
 #endif

@@ -131,6 +131,8 @@ static int check(const struct chan_msg *m, struct err *e)
 	if (!strcmp(op, "stats") || !strcmp(op, "list") ||
 	    !strcmp(op, "ping") || !strcmp(op, "transit"))
 		return 0;
+	if (!strcmp(op, "handover"))
+		return need(m->obj, "config", JSON_OBJECT, e);
 	return err_set(e, -EINVAL, "bad_value", "op '%.32s' is none", op);
 }
 
@@ -169,6 +171,8 @@ static void on_request(struct client *c, struct chan_msg *m)
 
 	if (r == 0 && !strcmp(json_str(m->obj, "op"), "transit"))
 		r = keep_transit(k, m, &e);
+	if (r == 0 && !strcmp(json_str(m->obj, "op"), "handover"))
+		r = handover(c, m, &e);
 	if (r < 0)
 		client_error(c, m->obj, &e);
 	else
@@ -213,28 +217,37 @@ static bool is_root(int fd)
 	       who.uid == 0;
 }
 
-static void on_listener(struct loop *l, struct loop_source *s, uint32_t events)
+struct client *client_new(struct keeper *k, int fd)
 {
-	struct keeper *k = s->arg;
-	struct client *c;
-	int fd;
+	struct client *c = calloc(1, sizeof(*c));
 
-	(void)events;
-	fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-	if (fd < 0)
-		return;
-	c = is_root(fd) && k->nclients < CLIENTS_MAX ? calloc(1, sizeof(*c))
-						     : NULL;
-	if (!c || loop_add(l, &c->src, fd, EPOLLIN, on_client, c, NULL) < 0) {
+	if (!c ||
+	    loop_add(k->loop, &c->src, fd, EPOLLIN, on_client, c, NULL) < 0) {
 		free(c);
 		fd_close(fd);
-		return;
+		return NULL;
 	}
 	c->keeper = k;
 	c->chan.fd = fd;
 	c->next = k->clients;
 	k->clients = c;
 	k->nclients++;
+	return c;
+}
+
+static void on_listener(struct loop *l, struct loop_source *s, uint32_t events)
+{
+	struct keeper *k = s->arg;
+	int fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	(void)l;
+	(void)events;
+	if (fd < 0)
+		return;
+	if (is_root(fd) && k->nclients < CLIENTS_MAX)
+		(void)client_new(k, fd);
+	else
+		fd_close(fd);
 }
 
 /* --- the whole ----------------------------------------------------------- */
@@ -280,19 +293,25 @@ static void take_transit(struct keeper *k, struct transit_socks *s)
 		k->transit[i] = steal_fd(from[i]);
 }
 
-int keeper_run(int listener, const struct netconf *conf,
-	       struct transit_socks *transit, struct err *e)
+int keeper_run(struct keeper_start *start, struct err *e)
 {
-	struct keeper k = {.conf = conf, .worker = {.fd = -1}};
+	struct keeper k = {
+		.conf = start->conf,
+		.listener_fd = start->listener,
+		.lock = start->lock,
+		.worker = {.fd = -1},
+	};
 	auto_close int signals = -1;
 	int r;
 
-	take_transit(&k, transit);
+	take_transit(&k, &start->transit);
 	k.asked_end = &k.asked;
 	r = loop_new(&k.loop, e);
 	if (r < 0)
 		return r;
-	r = watch(&k, listener, &signals, e);
+	r = watch(&k, start->listener, &signals, e);
+	if (r == 0 && start->state)
+		r = adopt(&k, start->state, e);
 	if (r == 0) {
 		worker_start(&k);
 		r = loop_run(k.loop, e);

@@ -48,6 +48,7 @@ json_t *held_ports(const struct held *h);
 struct keeper {
 	struct loop *loop;
 	const struct netconf *conf;
+	int listener_fd, lock;
 	struct loop_source listener, signals, worker_src;
 	struct held_table held;
 	int transit[6]; /* in the order of TRANSIT_FDS; -1 */
@@ -87,6 +88,17 @@ struct asked {
 void client_answer(struct client *c, json_t *rec);
 void keeper_bury(struct keeper *k);
 void client_error(struct client *c, const json_t *req, const struct err *e);
+
+/*
+ * handover(c, m, e): become the program that came with ${m}; does not return if
+ * it works.  adopt(k, state, e): what the keeper before us was; the one who
+ * asked for it gets his answer.
+ */
+int handover(struct client *c, struct chan_msg *m, struct err *e);
+int adopt(struct keeper *k, const json_t *state, struct err *e);
+
+/* client_new(k, fd): takes ${fd} over; NULL without memory. */
+struct client *client_new(struct keeper *k, int fd);
 
 /* worker_ask(k, c, m): ask the worker on behalf of ${c}; takes ${m} over. */
 void worker_ask(struct keeper *k, struct client *c, struct chan_msg *m);

@@ -22,10 +22,21 @@
 		"nft", "nflog", "dns_udp", "dns_tcp", "sni", "broker"          \
 	}
 
-/* keeper_run(listener, conf, transit, e): serve until SIGTERM; ${transit} is
- * taken over. */
-int keeper_run(int listener, const struct netconf *conf,
-	       struct transit_socks *transit, struct err *e);
+/* What a keeper starts with; the descriptors stay the caller's, but those of
+ * the transit. */
+struct keeper_start {
+	int listener;
+	int lock; /* of the tree: held by being open */
+	const struct netconf *conf;
+	struct transit_socks transit;
+	json_t *state; /* NULL, or what the keeper before us had */
+};
+
+/* keeper_run(start, e): serve until SIGTERM. */
+int keeper_run(struct keeper_start *start, struct err *e);
+
+/* drop_state(e): no traces, no new privileges: what an exec does not keep. */
+int drop_state(struct err *e);
 
 /* worker_run(sock, conf): the worker, until its keeper hangs up.  Returns its
  * exit status. */

@@ -285,26 +285,17 @@ static int load_keys(struct netconf *c, struct err *e)
 	return r;
 }
 
-int netconf_load(const char *config, struct netconf *c, struct err *e)
+int netconf_of(json_t *file, struct netconf *c, struct err *e)
 {
 	auto_netdeny struct netdeny *d = NULL;
 	auto_netconf struct netconf n = {.masquerade = true};
-	char path[PATH_MAX];
 	int r;
 
 	netpol_limits_default(&n.limits);
 	netcidr_parse("100.96.0.0/16", &n.pool);
 	netcidr_parse("100.127.255.0/30", &n.uplink);
-	r = snprintf(path, sizeof(path), "%s/" FILE_NAME, config);
-	if (r >= (int)sizeof(path))
-		return err_sys(e, ENAMETOOLONG, "configuration");
-	r = json_read_file(AT_FDCWD, path, &n.file, e);
-	if (r == -ENOENT) {
-		n.file = json_object();
-		r = n.file ? 0 : err_sys(e, ENOMEM, "configuration");
-	}
-	if (r == 0)
-		r = load_keys(&n, e);
+	n.file = json_incref(file);
+	r = load_keys(&n, e);
 	if (r == 0)
 		r = netconf_deny(&n, &d, e);
 	if (r < 0) {
@@ -318,6 +309,25 @@ int netconf_load(const char *config, struct netconf *c, struct err *e)
 	*c = n;
 	n.file = NULL;
 	return 0;
+}
+
+int netconf_load(const char *config, struct netconf *c, struct err *e)
+{
+	auto_json json_t *file = NULL;
+	char path[PATH_MAX];
+	int r;
+
+	r = snprintf(path, sizeof(path), "%s/" FILE_NAME, config);
+	if (r >= (int)sizeof(path))
+		return err_sys(e, ENAMETOOLONG, "configuration");
+	r = json_read_file(AT_FDCWD, path, &file, e);
+	if (r == -ENOENT) {
+		file = json_object();
+		r = file ? 0 : err_sys(e, ENOMEM, "configuration");
+	}
+	if (r < 0 && e && r != -ENOMEM)
+		e->code = "configuration";
+	return r < 0 ? r : netconf_of(file, c, e);
 }
 
 void netconf_done(struct netconf *c)

@@ -37,6 +37,8 @@ struct netconf {
 
 /* netconf_load(config, c, e): ${config} is the directory ($DSEC_CONFIG). */
 int netconf_load(const char *config, struct netconf *c, struct err *e);
+/* netconf_of(file, c, e): the same of what the file holds (borrowed). */
+int netconf_of(json_t *file, struct netconf *c, struct err *e);
 void netconf_done(struct netconf *c);
 
 #define auto_netconf __attribute__((cleanup(netconf_done)))

@@ -86,7 +86,7 @@ KEEPER=$(keeper)
 client sb hold other.test 7 1 "$T/held" "$T/let" >"$T/o" &
 HOLD=$!
 wait_for 10 test -e "$T/held"
-run "$BIN/dsec-net" --serve --replace
+run "$BIN/dsec-net" --serve --upgrade
 is "$status $err" "0 " "a new program takes over"
 is "$(keeper)" "$KEEPER" "in the same process"
 is "$(client sb echo other.test 7 e)" e "its listeners serve on"
