@@ -153,11 +153,16 @@ static int check_policy(const struct sbox *b, const struct netpol *p,
 static bool keep_learned(void *arg, const struct route_learned *l,
 			 const char *name)
 {
+	struct netpol_range ports[NETPOL_NAME_RANGES_MAX];
 	const struct netpol *p = arg;
+	size_t n = name ? netpol_name_ports(p, name, l->proto, ports) : 0;
 
-	return name && netpol_allows_name(p, name, l->proto, l->lo, NULL) &&
-	       netpol_allows_name(p, name, l->proto, l->hi, NULL) &&
-	       !netpol_denies_addr(p, &l->addr, l->proto, l->lo, NULL);
+	/* Every port between, not only the ends. */
+	for (size_t i = 0; i < n; i++)
+		if (ports[i].lo <= l->lo && l->hi <= ports[i].hi)
+			return !netpol_denies_addr(p, &l->addr, l->proto, l->lo,
+						   NULL);
+	return false;
 }
 
 /* In force from when this returns, in the kernel first, which may refuse. */

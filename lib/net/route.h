@@ -92,8 +92,8 @@ typedef bool route_keep_fn(void *arg, const struct route_learned *l,
  * route_put(r, sb, p, keep, arg, e):
  * Put ${sb} under policy ${p}: a new sandbox, or another policy for the slot.
  * Rules of CIDRs are for the kernel.  Rules of domains come in by
- * route_learn(), and TCP 443 goes to the SNI proxy where one of them allows it,
- * but for addresses that a CIDR rule allows on 443.  Bandwidth is
+ * route_learn(), and TCP 443 to what was learned goes to the SNI proxy, but for
+ * addresses that a CIDR rule allows on 443.  Bandwidth is
  * transit_limit()'s.
  * Learned destinations that ${keep} does not vouch for (NULL: all) are gone
  * with the same batch.  The same sandbox with the same hash: nothing happens,
@@ -119,8 +119,8 @@ int route_sweep(struct route *r, const uint32_t *slots, size_t n,
  * ${name} was resolved for the sandbox: let it reach these for ${timeout_s}
  * from now (an element that is there already gets the new time, never a shorter
  * one).  To be called before the answer leaves.  The caller has judged name and
- * port; port 443 (TCP: the SNI proxy's; UDP: QUIC would go around it) and 53
- * are left out here. -EDQUOT (code "quota"): the sandbox has ROUTE_LEARN_MAX;
+ * port; UDP 443 is left out here.
+ * -EDQUOT (code "quota"): the sandbox has ROUTE_LEARN_MAX;
  * the elements that fit are in force.  Return how many elements are new.
  */
 int route_learn(struct route *r, uint32_t slot, const char *name,

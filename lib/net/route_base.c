@@ -519,6 +519,12 @@ static void judge(struct nft_batch *t)
 	nft_meta(t, NFT_META_MARK, 1);
 	nft_lookup(t, "pol", 0, 1, 0, true, false);
 	nft_rule_end(t);
+	/* Behind the proxy, and without it nowhere. */
+	nft_rule(t, "names");
+	l4(t, IPPROTO_TCP);
+	nft_ct(t, NFT_CT_PROTO_DST, ROUTE_ORIGINAL, 1);
+	nft_cmp16(t, NFT_CMP_EQ, 1, htons(443));
+	then(t, NFT_GOTO, "no_policy");
 	for (int i = 0; i < 8; i++)
 		learned(t, i & 1, i & 2, i & 4);
 	nft_rule(t, "names");

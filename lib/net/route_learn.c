@@ -371,7 +371,10 @@ static int learn_one(struct lesson *s, const struct netaddr *a, uint8_t proto,
 	return r;
 }
 
-/* All but 443: QUIC would go around the proxy of names. */
+/*
+ * TCP 443 is an element of its own, which leads to the proxy of names; UDP 443
+ * none, because QUIC would go around it.
+ */
 static int learn_ports(struct lesson *s, const struct netaddr *a, uint8_t proto,
 		       unsigned lo, unsigned hi)
 {
@@ -380,6 +383,8 @@ static int learn_ports(struct lesson *s, const struct netaddr *a, uint8_t proto,
 	if (lo <= SNI_PORT && hi >= SNI_PORT) {
 		if (lo < SNI_PORT)
 			r = learn_ports(s, a, proto, lo, SNI_PORT - 1);
+		if (!r && proto == IPPROTO_TCP)
+			r = learn_one(s, a, proto, SNI_PORT, SNI_PORT);
 		if (!r && hi > SNI_PORT)
 			r = learn_ports(s, a, proto, SNI_PORT + 1, hi);
 		return r;

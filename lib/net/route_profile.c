@@ -237,7 +237,10 @@ bool route_profile_sni(const struct netpol *p)
 	return false;
 }
 
-/* Addresses that are allowed as such are not asked for a name. */
+/*
+ * Addresses that are allowed as such are not asked for a name.  Others lead to
+ * the proxy if a name led to them; to the rest nothing is open.
+ */
 static void add_sni(struct nft_batch *t, const struct route_conf *c,
 		    const struct netpol *p, const char *chain)
 {
@@ -252,6 +255,16 @@ static void add_sni(struct nft_batch *t, const struct route_conf *c,
 			route_rule(t, chain, &r[i].cidr, 1, NETPOL_TCP, NULL, 0,
 				   NFT_RETURN, NULL);
 	nft_rule(t, chain);
+	nft_meta(t, NFT_META_IIFNAME, 1);
+	nft_lookup(t, "slot", 0, 1, 1, true, false);
+	nft_meta_set(t, NFT_META_MARK, 1);
+	nft_meta(t, NFT_META_NFPROTO, 1);
+	nft_cmp8(t, NFT_CMP_EQ, 1, NFPROTO_IPV4);
+	nft_meta(t, NFT_META_MARK, NFT_REG_1);
+	nft_payload(t, NFT_PAYLOAD_NETWORK_HEADER, 16, 4, NFT_REG32_01);
+	nft_meta(t, NFT_META_L4PROTO, NFT_REG32_02);
+	nft_payload(t, NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2, NFT_REG32_03);
+	nft_lookup(t, "dns4", 0, 1, 0, false, false);
 	nft_meta(t, NFT_META_L4PROTO, 1);
 	nft_cmp8(t, NFT_CMP_EQ, 1, IPPROTO_TCP);
 	nft_load(t, NFT_REG_1, &gateway, sizeof(gateway));
