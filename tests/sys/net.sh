@@ -17,7 +17,7 @@
 #                       DNS server; $W is its directory (world.log, dns.log,
 #                       ca.pem, zone.json for names of the test's own, www/)
 #   in_world CMD...     run there; in_attacker CMD... likewise
-#   net_end             before leak_check: it is gone
+#   net_end             it is gone
 #   world_saw FILTER    how many lines of world.log match the jq filter
 #   dns_saw NAME        how many queries for NAME, or below it, came upstream
 

@@ -246,7 +246,7 @@ async def respond(method, path, headers, reader, writer):
         return False
     body = await reader.readexactly(size) if size else b""
     if path.startswith("/www/"):
-        await serve_file(path[5:], writer)
+        await serve_file(path[5:].partition("?")[0], writer)
     elif path.startswith("/stream"):  # ten events a second
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
                      b"Transfer-Encoding: chunked\r\n\r\n")
