@@ -124,8 +124,17 @@ static int put_verdict(const struct netpol *p, struct netdeny *d,
 
 /* --- the attempt --------------------------------------------------------- */
 
+/* An address by itself may be open because an allowed name led there. */
+static bool may_be_learned(const json_t *spec, const struct netpol *p,
+			   const struct attempt *to, const json_t *rec)
+{
+	return net_strength(spec) == NETPOL_ROUTED && !to->name[0] &&
+	       netpol_has_domains(p) && !json_object_get(rec, "rule") &&
+	       !strcmp(json_str(rec, "why"), "address");
+}
+
 static int put_attempt(struct work *w, const char *id, const struct attempt *to,
-		       json_t *rec, struct err *e)
+		       bool learned, json_t *rec, struct err *e)
 {
 	bool allowed = json_flag(rec, "allowed"), got;
 	json_t *tried = NULL;
@@ -143,9 +152,14 @@ static int put_attempt(struct work *w, const char *id, const struct attempt *to,
 	got = !strcmp(outcome, "connected") || !strcmp(outcome, "answered");
 	r = json_object_set_new(rec, "attempt", tried);
 	/* That nobody answers a datagram says nothing. */
-	if (strcmp(outcome, "silent"))
+	if (strcmp(outcome, "silent") && !(got && learned))
 		r |= json_object_set_new(rec, "agrees",
 					 json_boolean(got == allowed));
+	if (got && learned)
+		r |= json_object_set_new(
+			rec, "note",
+			json_string("a name that is allowed has led to this "
+				    "address"));
 	if (allowed && !got)
 		r |= json_object_set_new(
 			rec, "note",
@@ -180,6 +194,7 @@ int explain(struct work *w, const char *id, const json_t *req, json_t *rec,
 		json_object_set(rec, "phase", json_object_get(spec, "phase"));
 	r = put_verdict(p, d, net_strength(spec), &to, rec, e);
 	if (r == 0 && to.proto != NETPOL_ICMP)
-		r = put_attempt(w, id, &to, rec, e);
+		r = put_attempt(w, id, &to, may_be_learned(spec, p, &to, rec),
+				rec, e);
 	return r;
 }

@@ -92,7 +92,7 @@ net_world() {
 	net_space attacker && NET_ATTACKER=$net_pid
 	net_links
 	net_certificate
-	nsenter -t "$NET_WORLD" -n python3 "$(dirname "$0")/net_world.py" \
+	nsenter -t "$NET_WORLD" -n python3 "${NET_DIR:-$(dirname "$0")}/net_world.py" \
 		"$W" 2>"$W/err" &
 	NET_PIDS="$! $NET_PIDS"
 	mkdir -p "$DSEC_CONFIG"
