@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -41,13 +42,13 @@ static int set_phase(json_t *spec, const char *phase, struct err *e)
 	json_t *entry = json_object_get(policies, phase);
 	char have[200] = "";
 	const char *name;
+	size_t len = 0;
 	json_t *v;
 
 	json_object_foreach((json_t *)(uintptr_t)policies, name, v)
-		if (strlen(have) + strlen(name) + 3 < sizeof(have)) {
-			strcat(have, *have ? ", " : "");
-			strcat(have, name);
-		}
+		if (len < sizeof(have))
+			len += (size_t)snprintf(have + len, sizeof(have) - len,
+						"%s%s", len ? ", " : "", name);
 	if (!entry)
 		return err_set(e, -EINVAL, "bad_value",
 			       "'phase': '%.64s' is none of the sandbox's "

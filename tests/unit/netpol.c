@@ -48,41 +48,43 @@ static struct netpol *compile(const char *text, struct err *e)
 
 /* --- names and addresses ------------------------------------------------- */
 
+static const struct {
+	const char *in, *out;
+} names[] = {
+	{"A.Example.ORG.", "a.example.org"},
+	{"a_b.x-y.org", "a_b.x-y.org"},
+	{"localhost", "localhost"},
+	{"xn--bcher-kva.example", "xn--bcher-kva.example"},
+	{"", NULL},
+	{".", NULL},
+	{"a..b", NULL},
+	{".a", NULL},
+	{"a.b..", NULL},
+	{"-a.b", NULL},
+	{"a-.b", NULL},
+	{"a b", NULL},
+	{"a/b", NULL},
+	{"b\xc3\xbc.org", NULL},
+	{"1.2.3.4", NULL},
+	{"2130706433", NULL},
+	{"0x7f000001", NULL},
+	{"a.0x1", NULL},
+	{"127.1", NULL},
+	{"1.org", "1.org"},
+	{"a.b:80", NULL},
+	{"*.a", NULL},
+};
+
 static void test_names(void)
 {
-	static const struct {
-		const char *in, *out;
-	} t[] = {
-		{"A.Example.ORG.", "a.example.org"},
-		{"a_b.x-y.org", "a_b.x-y.org"},
-		{"localhost", "localhost"},
-		{"xn--bcher-kva.example", "xn--bcher-kva.example"},
-		{"", NULL},
-		{".", NULL},
-		{"a..b", NULL},
-		{".a", NULL},
-		{"a.b..", NULL},
-		{"-a.b", NULL},
-		{"a-.b", NULL},
-		{"a b", NULL},
-		{"a/b", NULL},
-		{"b\xc3\xbc.org", NULL},
-		{"1.2.3.4", NULL},
-		{"2130706433", NULL},
-		{"0x7f000001", NULL},
-		{"a.0x1", NULL},
-		{"127.1", NULL},
-		{"1.org", "1.org"},
-		{"a.b:80", NULL},
-		{"*.a", NULL},
-	};
 	char out[NETNAME_MAX + 1], lng[300];
 
-	for (size_t i = 0; i < array_len(t); i++) {
-		int r = netname_canon(t[i].in, strlen(t[i].in), out);
+	for (size_t i = 0; i < array_len(names); i++) {
+		int r = netname_canon(names[i].in, strlen(names[i].in), out);
 
-		ok(t[i].out ? r == 0 && !strcmp(out, t[i].out) : r == -EINVAL,
-		   "canonical form of '%s'", t[i].in);
+		ok(names[i].out ? r == 0 && !strcmp(out, names[i].out)
+				: r == -EINVAL,
+		   "canonical form of '%s'", names[i].in);
 	}
 	memset(lng, 'a', sizeof(lng));
 	for (size_t i = 0; i < sizeof(lng); i += 50)
@@ -231,6 +233,10 @@ static void test_compile(void)
 		"{'allow':[{'domain':'a.org','ports':['1-65535']}]}",
 		"{'allow':[{'domain':'a.org','proto':'tcp','ports':'all'}]}",
 		"every port is all");
+}
+
+static void test_compile_names(void)
+{
 	is_compiled(
 		"{'pypi':true,'npm':false}",
 		"{'allow':[{'domain':'*.pypi.test','proto':'tcp','ports':[443]}],"
@@ -251,72 +257,70 @@ static void test_compile(void)
 		"brokers and limits");
 }
 
+static const struct {
+	const char *in, *says;
+} bad_rules[] = {
+	{"{'pipy':true}", "'pipy'"},
+	{"{'pypi':1}", "'pypi'"},
+	{"{'allows':[]}", "'allows'"},
+	{"{'default':'open'}", "default"},
+	{"{'default':true}", "default"},
+	{"{'allow':{}}", "allow"},
+	{"{'allow':['a.org']}", "allow[0]"},
+	{"{'allow':[{'domain':'a.org'},{'domain':'b.org','port':80}]}",
+	 "allow[1]"},
+	{"{'allow':[{'domain':'https://a.org'}]}", "allow[0]"},
+	{"{'allow':[{'domain':'a.org/x'}]}", "allow[0]"},
+	{"{'allow':[{'domain':'a.org:443'}]}", "allow[0]"},
+	{"{'allow':[{'domain':'1.2.3.4'}]}", "\"cidr\""},
+	{"{'allow':[{'domain':'*'}]}", "allow[0]"},
+	{"{'allow':[{'domain':'localhost'}]}", "localhost"},
+	{"{'allow':[{'domain':'broker.internal'}]}", "broker"},
+	{"{'allow':[{'domain':'a.org','cidr':'1.2.3.4'}]}", "one of"},
+	{"{'allow':[{'ports':[1]}]}", "one of"},
+	{"{'allow':[{'cidr':'1.2.3.4/24'}]}", "bits"},
+	{"{'allow':[{'cidr':'1.2.3/24'}]}", "allow[0]"},
+	{"{'allow':[{'cidr':7}]}", "cidr"},
+	{"{'allow':[{'domain':'a.org','ports':[]}]}", "ports"},
+	{"{'allow':[{'domain':'a.org','ports':[0]}]}", "ports[0]"},
+	{"{'allow':[{'domain':'a.org','ports':[443,65536]}]}", "ports[1]"},
+	{"{'allow':[{'domain':'a.org','ports':['9-8']}]}", "ports[0]"},
+	{"{'allow':[{'domain':'a.org','ports':['8-']}]}", "ports[0]"},
+	{"{'allow':[{'domain':'a.org','ports':['08-9']}]}", "ports[0]"},
+	{"{'allow':[{'domain':'a.org','ports':['1-70000']}]}", "ports[0]"},
+	{"{'allow':[{'domain':'a.org','ports':[1.5]}]}", "ports[0]"},
+	{"{'allow':[{'domain':'a.org','ports':443}]}", "ports"},
+	{"{'allow':[{'domain':'a.org','proto':'icmp'}]}", "proto"},
+	{"{'allow':[{'domain':'a.org','proto':'sctp'}]}", "proto"},
+	{"{'allow':[{'cidr':'1.2.3.4','proto':'icmp','ports':[1]}]}", "icmp"},
+	{"{'allow':[{'service':'pypi','ports':[1]}]}", "alone"},
+	{"{'allow':[{'service':'nix'}]}", "nix"},
+	{"{'broker':'a'}", "broker"},
+	{"{'broker':['A b']}", "broker[0]"},
+	{"{'limits':{'connection':1}}", "connection"},
+	{"{'limits':{'connections':0}}", "connections"},
+	{"{'limits':{'connections':-1}}", "connections"},
+	{"{'limits':{'bytes_mb':1.5}}", "bytes_mb"},
+	{"{'v':2}", "v:"},
+	{"{'default':'allow','deny':[{'domain':'a.org','ports':[80]}]}",
+	 "whole"},
+	{"{'default':'allow','deny':[{'domain':'a.org','proto':'tcp'}]}",
+	 "whole"},
+	{"{'loop':true}", "service"},
+};
+
 static void test_bad(void)
 {
-	static const struct {
-		const char *in, *says;
-	} t[] = {
-		{"{'pipy':true}", "'pipy'"},
-		{"{'pypi':1}", "'pypi'"},
-		{"{'allows':[]}", "'allows'"},
-		{"{'default':'open'}", "default"},
-		{"{'default':true}", "default"},
-		{"{'allow':{}}", "allow"},
-		{"{'allow':['a.org']}", "allow[0]"},
-		{"{'allow':[{'domain':'a.org'},{'domain':'b.org','port':80}]}",
-		 "allow[1]"},
-		{"{'allow':[{'domain':'https://a.org'}]}", "allow[0]"},
-		{"{'allow':[{'domain':'a.org/x'}]}", "allow[0]"},
-		{"{'allow':[{'domain':'a.org:443'}]}", "allow[0]"},
-		{"{'allow':[{'domain':'1.2.3.4'}]}", "\"cidr\""},
-		{"{'allow':[{'domain':'*'}]}", "allow[0]"},
-		{"{'allow':[{'domain':'localhost'}]}", "localhost"},
-		{"{'allow':[{'domain':'broker.internal'}]}", "broker"},
-		{"{'allow':[{'domain':'a.org','cidr':'1.2.3.4'}]}", "one of"},
-		{"{'allow':[{'ports':[1]}]}", "one of"},
-		{"{'allow':[{'cidr':'1.2.3.4/24'}]}", "bits"},
-		{"{'allow':[{'cidr':'1.2.3/24'}]}", "allow[0]"},
-		{"{'allow':[{'cidr':7}]}", "cidr"},
-		{"{'allow':[{'domain':'a.org','ports':[]}]}", "ports"},
-		{"{'allow':[{'domain':'a.org','ports':[0]}]}", "ports[0]"},
-		{"{'allow':[{'domain':'a.org','ports':[443,65536]}]}",
-		 "ports[1]"},
-		{"{'allow':[{'domain':'a.org','ports':['9-8']}]}", "ports[0]"},
-		{"{'allow':[{'domain':'a.org','ports':['8-']}]}", "ports[0]"},
-		{"{'allow':[{'domain':'a.org','ports':['08-9']}]}", "ports[0]"},
-		{"{'allow':[{'domain':'a.org','ports':['1-70000']}]}",
-		 "ports[0]"},
-		{"{'allow':[{'domain':'a.org','ports':[1.5]}]}", "ports[0]"},
-		{"{'allow':[{'domain':'a.org','ports':443}]}", "ports"},
-		{"{'allow':[{'domain':'a.org','proto':'icmp'}]}", "proto"},
-		{"{'allow':[{'domain':'a.org','proto':'sctp'}]}", "proto"},
-		{"{'allow':[{'cidr':'1.2.3.4','proto':'icmp','ports':[1]}]}",
-		 "icmp"},
-		{"{'allow':[{'service':'pypi','ports':[1]}]}", "alone"},
-		{"{'allow':[{'service':'nix'}]}", "nix"},
-		{"{'broker':'a'}", "broker"},
-		{"{'broker':['A b']}", "broker[0]"},
-		{"{'limits':{'connection':1}}", "connection"},
-		{"{'limits':{'connections':0}}", "connections"},
-		{"{'limits':{'connections':-1}}", "connections"},
-		{"{'limits':{'bytes_mb':1.5}}", "bytes_mb"},
-		{"{'v':2}", "v:"},
-		{"{'default':'allow','deny':[{'domain':'a.org','ports':[80]}]}",
-		 "whole"},
-		{"{'default':'allow','deny':[{'domain':'a.org','proto':'tcp'}]}",
-		 "whole"},
-		{"{'loop':true}", "service"},
-	};
 
-	for (size_t i = 0; i < array_len(t); i++) {
+	for (size_t i = 0; i < array_len(bad_rules); i++) {
 		struct err e = {0};
-		auto_netpol struct netpol *p = compile(t[i].in, &e);
+		auto_netpol struct netpol *p = compile(bad_rules[i].in, &e);
 
-		ok(!p && strstr(e.msg, t[i].says) &&
+		ok(!p && strstr(e.msg, bad_rules[i].says) &&
 			   (!strcmp(e.code, "bad_value") ||
 			    !strcmp(e.code, "unknown_field")),
-		   "refused: %s", t[i].in);
-		if (p || !strstr(e.msg, t[i].says))
+		   "refused: %s", bad_rules[i].in);
+		if (p || !strstr(e.msg, bad_rules[i].says))
 			printf("# said %s\n", p ? "fine" : e.msg);
 	}
 }
@@ -392,7 +396,7 @@ static void are_verdicts(const char *text, const struct verdict *v, size_t n)
 
 static void test_verdicts(void)
 {
-	static const struct verdict names[] = {
+	static const struct verdict by_name[] = {
 		{"x.a.org", NETPOL_TCP, 443, ""},
 		{"x.a.org", NETPOL_TCP, 22, "port"},
 		{"x.a.org", NETPOL_UDP, 443, "port"},
@@ -427,7 +431,7 @@ static void test_verdicts(void)
 		     "{'domain':'good.bad.a.org'},{'domain':'x.b.org'}],"
 		     "'deny':[{'domain':'bad.a.org'},{'domain':'*.bad.a.org'},"
 		     "{'domain':'*.b.org','ports':[443]}],'broker':['x']}",
-		     names, array_len(names));
+		     by_name, array_len(by_name));
 	are_verdicts("{'allow':[{'cidr':'203.0.113.0/24','ports':[5432]},"
 		     "{'cidr':'2001:db8::/32','proto':'any'}],"
 		     "'deny':[{'cidr':'203.0.113.7'}]}",
@@ -545,41 +549,42 @@ static void test_merge(void)
 
 /* --- always denied ------------------------------------------------------- */
 
+static const struct {
+	const char *addr;
+	bool denied;
+} addresses[] = {
+	{"127.0.0.1", true},
+	{"0.0.0.0", true},
+	{"10.255.0.1", true},
+	{"100.96.0.1", true},
+	{"169.254.169.254", true},
+	{"172.31.0.1", true},
+	{"172.32.0.1", false},
+	{"192.168.1.1", true},
+	{"198.18.0.1", true},
+	{"198.20.0.1", false},
+	{"224.0.0.1", true},
+	{"255.255.255.255", true},
+	{"93.184.216.34", false},
+	{"::1", true},
+	{"::", true},
+	{"::ffff:93.184.216.34", true},
+	{"64:ff9b::a00:1", true},
+	{"64:ff9b:1::1", true},
+	{"2002:a00:1::", true},
+	{"2001:0:1::", true},
+	{"fd00::1", true},
+	{"fe80::1", true},
+	{"ff02::1", true},
+	{"2606:4700::1", false},
+	{"203.0.113.5", true},
+	{"203.0.113.6", false},
+	{"192.0.2.77", true},
+	{"2001:db8:1::9", true},
+};
+
 static void test_deny(void)
 {
-	static const struct {
-		const char *addr;
-		bool denied;
-	} t[] = {
-		{"127.0.0.1", true},
-		{"0.0.0.0", true},
-		{"10.255.0.1", true},
-		{"100.96.0.1", true},
-		{"169.254.169.254", true},
-		{"172.31.0.1", true},
-		{"172.32.0.1", false},
-		{"192.168.1.1", true},
-		{"198.18.0.1", true},
-		{"198.20.0.1", false},
-		{"224.0.0.1", true},
-		{"255.255.255.255", true},
-		{"93.184.216.34", false},
-		{"::1", true},
-		{"::", true},
-		{"::ffff:93.184.216.34", true},
-		{"64:ff9b::a00:1", true},
-		{"64:ff9b:1::1", true},
-		{"2002:a00:1::", true},
-		{"2001:0:1::", true},
-		{"fd00::1", true},
-		{"fe80::1", true},
-		{"ff02::1", true},
-		{"2606:4700::1", false},
-		{"203.0.113.5", true},
-		{"203.0.113.6", false},
-		{"192.0.2.77", true},
-		{"2001:db8:1::9", true},
-	};
 	auto_netdeny struct netdeny *d = netdeny_new();
 	auto_json json_t *ex = rules("{'cidr':'10.1.0.0/16','ports':[443]}");
 	auto_json json_t *name = rules("{'domain':'a.org'}");
@@ -596,10 +601,12 @@ static void test_deny(void)
 	ok(netdeny_add_cluster(d, &c) == 0, "a network of the cluster");
 	netcidr_parse("2001:db8:1::/48", &c);
 	ok(netdeny_add_cluster(d, &c) == 0, "another");
-	for (size_t i = 0; i < array_len(t); i++) {
-		netaddr_parse(t[i].addr, &a);
-		ok(!!netdeny_denies(d, &a, NETPOL_TCP, 443) == t[i].denied,
-		   "%s is %sdenied", t[i].addr, t[i].denied ? "" : "not ");
+	for (size_t i = 0; i < array_len(addresses); i++) {
+		netaddr_parse(addresses[i].addr, &a);
+		ok(!!netdeny_denies(d, &a, NETPOL_TCP, 443) ==
+			   addresses[i].denied,
+		   "%s is %sdenied", addresses[i].addr,
+		   addresses[i].denied ? "" : "not ");
 	}
 	ok(netdeny_add_exception(d, ex, "exceptions[0]", &e) == 0,
 	   "an exception");
@@ -632,6 +639,7 @@ int main(void)
 	test_names();
 	test_addresses();
 	test_compile();
+	test_compile_names();
 	test_bad();
 	test_hash();
 	test_verdicts();
