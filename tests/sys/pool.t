@@ -92,6 +92,22 @@ goes_on() {
 }
 wait_for 20 goes_on
 ok $? "which goes on"
+# Whoever takes the snapshot holds the source meanwhile: it dies of it.
+sup=$(dsec-ps src | jq .supervisor_pid)
+if command -v strace >/dev/null; then
+	strace -f -e trace=ioctl -e inject=ioctl:signal=KILL -o "$T/ambush" \
+		-p "$sup" 2>"$T/attached" &
+	ambush=$!
+	wait_for 20 grep -q attached "$T/attached"
+	run timeout 60 dsec-fork src --fs-only --name never
+	kill "$ambush"
+	wait "$ambush"
+	is "$status $(grep -c 'killed by SIGKILL' "$T/ambush")" "71 1" \
+		"one that is killed at that moment fails"
+	was=$(timeout 20 dsec-exec src -- cat /home/count)
+	wait_for 20 goes_on
+	ok $? "... and the source goes on"
+fi
 run timeout 20 dsec-exec copy-0 -- cat /home/count
 is "$(timeout 20 dsec-exec copy-0 -- cat /home/count)" "$out" \
 	"a copy does not: its processes are its own"
