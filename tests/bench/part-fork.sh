@@ -1,11 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=sh disable=SC2154,SC2034 # sourced by run
-# Copies: how long the source stands still beside the engine's own part of it,
-# copies with memory beside bare restores by the engine, their memory with
-# merged pages, and a copy of the files of a large layer.
+# Copies.  What the numbers are:
+#
+# source stopped    milliseconds that the source stands still while it is copied
+#       with its memory (frozen_ms of dsec-fork), beside the part of it that the
+#       engine needs (engine_frozen_ms), medians of the same copies
+# fork of N x M MB    wall time of one dsec-fork --count N, from its start to its
+#       end, the dump of the source included, beside that of N restores by the
+#       engine alone, of the same processes dumped once before, in namespaces of
+#       their own, each in a control group beside those of the sandboxes; both at
+#       most as many at once as there are CPUs, in turns
+# memory    proportional set sizes of all processes of the copies
+# files of a layer    milliseconds that the source stands still (frozen_ms of
+#       dsec-fork --fs-only), in which the copy of its layer is made; no bytes
+#       are copied when each copy is a snapshot.  The whole dsec-fork, which
+#       takes the copy's own launch along, is shown beside a dsec-run of the same
+#       image, in turns
 
 F=$D/fork
-fork_mb=100 fork_n=8 fork_rounds=5 fork_layer_mb=1024
+fork_mb=100 fork_n=8 fork_rounds=${BENCH_FORK_ROUNDS:-5} fork_layer_mb=1024
 [ -z "${BENCH_SMOKE:-}" ] ||
 	fork_mb=16 fork_n=2 fork_rounds=2 fork_layer_mb=64
 
@@ -82,7 +95,8 @@ bare_setup() {
 			cd "$1" && mount -t proc proc proc &&
 			pivot_root . old && busybox umount -l /old || exit 1
 		exec </dev/null >/dev/null 2>&1
-		exec /bin/python3 -S /srv/hold.py "$2"' sh "$F/root" $fork_mb &
+		exec /bin/python3 -S /srv/hold.py "$2"' sh "$F/root" $fork_mb \
+		2>"$F/bare.err" &
 	bare=$!
 	fork_i=0
 	until [ -e "$F/root/srv/ready" ]; do
@@ -173,7 +187,7 @@ part_fork_memory() {
 			</dev/null >/dev/null
 		fork_i=$((fork_i + 1))
 	done
-	bar "source stopped during a fork, to the engine's own part" \
+	bar "source stopped during a fork of $fork_mb MB, to the engine's part" \
 		"$(median "$F/ones" .frozen_ms)" \
 		"$(median "$F/ones" .engine_frozen_ms)" '<=' 1.3
 
@@ -237,14 +251,15 @@ part_fork_ksm() {
 
 # A pool of its own, on the disk, for a layer of a gigabyte.
 part_fork_files() {
-	say "files of a layer of $fork_layer_mb MB, 20 rounds"
+	say "files of a layer of $fork_layer_mb MB, $rounds rounds"
 	fork_stop
 	mkdir -p "$F/pool"
 	export DSEC_LIB="$F/pool"
 	"$bin/dsec-doctor" --fix --only pool --pool-size \
 		$((fork_layer_mb * 2 + 256))M </dev/null >/dev/null 2>&1 || :
-	"$bin/dsec-run" --name bench-layer --detach -- true </dev/null \
-		>"$F/layer" || die "$(cat "$F/layer")"
+	"$bin/dsec-run" --name bench-layer --detach -- sh -c \
+		'i=0; while :; do i=$((i + 1)); echo $i >/root/n; sleep 0.1; done' \
+		</dev/null >"$F/layer" || die "$(cat "$F/layer")"
 	[ "$(jq -r .pool "$F/layer")" = btrfs ] || {
 		unmeasured "a copy of files" "no pool of btrfs can be made here"
 		return
@@ -254,21 +269,48 @@ part_fork_files() {
 		die "the layer could not be filled"
 	sync -f "$F/pool/pool"
 	used=$(df --output=used -k "$F/pool/pool" | tail -n 1)
+	fork_count=$(fork_counter)
 	fork_i=0
-	while [ $fork_i -lt 20 ]; do
-		forked "files" bench-layer --fs-only --name "files-$fork_i"
-		cat "$F/files" >>"$F/fs"
+	while [ $fork_i -lt "$rounds" ]; do
+		fork_files_round
 		fork_i=$((fork_i + 1))
 	done
 	sync -f "$F/pool/pool"
-	say "  $(jq -r .layer "$F/fs" | sort | uniq -c); the source stood" \
-		"still for $(median "$F/fs" .frozen_ms) ms;" \
-		"$(($(df --output=used -k "$F/pool/pool" | tail -n 1) - used))" \
-		"KiB more in 20 copies"
-	bar "a copy of the files of a layer, p50" \
-		"$(median "$F/fs" .fork_ms)" "" '<=' 50 ms
+	say "  $(jq -r .layer "$F/fs" | sort | uniq -c | tr -s ' ')," \
+		"$((($(df --output=used -k "$F/pool/pool" | tail -n 1) - used) /
+			rounds)) KiB more of the pool each;" \
+		"the source stood still $(jq -s 'map(.frozen_ms) | sort |
+			.[length * 9 / 10 | floor]' "$F/fs") ms at p90"
+	say "  the whole of it, p50: dsec-fork $(median "$F/fork.wall" .) ms," \
+		"dsec-run $(median "$F/run.wall" .) ms;" \
+		"the launch in it $(median "$F/run" .launch_ms) ms"
+	[ "$(fork_counter)" -gt "$fork_count" ] ||
+		die "the source does not go on"
+	bar "source stopped while the files of a layer are copied, p50" \
+		"$(median "$F/fs" .frozen_ms)" "" '<=' 50 ms
+	bar "copies of a layer that are no snapshot" \
+		"$(jq -r .layer "$F/fs" | grep -vc snapshot || :)" "" '<=' 0 \
+		copies
 	fork_stop
 	umount "$F/pool/pool"
+}
+
+fork_counter() {
+	"$bin/dsec-exec" bench-layer -- cat /root/n </dev/null
+}
+
+fork_files_round() {
+	fork_t0=$(uptime_ms)
+	forked "files" bench-layer --fs-only --name "files-$fork_i"
+	fork_t1=$(uptime_ms)
+	"$bin/dsec-run" --name "run-$fork_i" --detach -- true </dev/null \
+		>"$F/ran" || die "$(cat "$F/ran")"
+	fork_t2=$(uptime_ms)
+	cat "$F/files" >>"$F/fs"
+	cat "$F/ran" >>"$F/run"
+	echo $((fork_t1 - fork_t0)) >>"$F/fork.wall"
+	echo $((fork_t2 - fork_t1)) >>"$F/run.wall"
+	"$bin/dsec-pause" --stop --grace 0 "run-$fork_i" </dev/null >/dev/null
 }
 
 part_fork() {
