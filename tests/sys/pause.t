@@ -50,6 +50,7 @@ freezer=$(for f in /sys/fs/cgroup/*/"$DSEC_CGROUP/$s"/cgroup.freeze \
 done)
 # What its supervisor has open goes when all is quiet.
 sup=$(dsec-ps "$s" | jq .supervisor_pid)
+# shellcheck disable=SC2317 # by wait_for
 freezer_closed() {
 	! find "/proc/$sup/fd" -lname '*/cgroup.freeze' | grep -q .
 }
