@@ -244,6 +244,12 @@ int mode_uplink(const struct tree *t, const char *what, struct err *e)
 		transit = transit_open(t->run, NULL);
 		if (!strcmp(what, "down"))
 			r = uplink_down(transit < 0 ? -1 : transit, e);
+		/* With no sandbox in it, it is of no use either. */
+		if (r == 0 && !strcmp(what, "down") && transit >= 0 &&
+		    transit_slots(transit, NULL, 0, NULL) == 0) {
+			r = transit_drop(t->run, e);
+			fd_close(steal_fd(&transit));
+		}
 	}
 	return r < 0 ? r : uplink_record(transit, &c, forwarding_set, e);
 }
