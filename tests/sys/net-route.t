@@ -1,10 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Routed sandboxes: addresses and names by the kernel's rules, changes under
-# load, datagrams, IPv6, the addresses themselves (field reports 77, 78, 84, 85,
-# 88 and 93: field report 77, field report 78, field report 84, field report 85,
-# field report 88, field report 93).  What single packets may do is tried in
-# tests/unit/route_packets.c.
+# load, datagrams, IPv6, the addresses themselves.  What single packets may do is
+# tried in tests/unit/route_packets.c.
 # shellcheck source=tests/tap.sh
 . "$(dirname "$0")/../tap.sh"
 # shellcheck source=tests/sys/net.sh
