@@ -214,6 +214,7 @@ int ps_dead(const struct app *app, const char *id, json_t **ret_rec,
 	json_object_del(dead, "spec");
 	if (spec && json_object_update_missing(dead, spec) < 0)
 		return err_sys(e, ENOMEM, "sandbox %s", id);
+	ps_net(app, dead);
 	*ret_rec = steal_ptr(dead);
 	return 0;
 }

@@ -257,6 +257,8 @@ static int work(struct app *app, struct err *e)
 		return r;
 	if (app->watch || app->wait)
 		return serve(app, e);
+	if (app->stats)
+		ps_net_open(app);
 	if (json_array_size(app->words) > 0)
 		return take_words(app, e);
 	return ps_list(app, e);
@@ -382,8 +384,6 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	raise_files();
 	r = parse(argc, argv, &app, &e);
-	if (r == 0 && app.stats)
-		ps_net_open(&app);
 	if (r == 0)
 		r = work(&app, &e);
 	if (r < 0) {
