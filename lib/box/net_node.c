@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -14,6 +16,8 @@
 #include "box/select.h"
 #include "net/helper.h"
 #include "net/transit.h"
+
+#define DETACH_S 2
 
 static int read_down(const struct tree *t, const char *id, json_t **ret)
 {
@@ -63,12 +67,17 @@ static void drop_link(const struct tree *t, uint32_t slot)
 		(void)!transit_detach(transit, slot, NULL);
 }
 
+/* Who takes a sandbox apart does not wait long for one that hangs. */
 static void tell_helper(const struct tree *t, const char *id)
 {
+	const struct timeval wait = {.tv_sec = DETACH_S};
 	auto_helper struct helper *h = NULL;
 
-	if (helper_open(t->run, 0, &h, NULL) == 0)
-		(void)!helper_detach(h, id, NULL);
+	if (helper_open(t->run, 0, &h, NULL) < 0)
+		return;
+	setsockopt(helper_fd(h), SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
+	setsockopt(helper_fd(h), SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
+	(void)!helper_detach(h, id, NULL);
 }
 
 void net_detach(const struct tree *t, const char *id)

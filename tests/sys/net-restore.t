@@ -86,7 +86,7 @@ try:
     a = s.getaddrinfo(b'$2', 80, s.AF_INET, s.SOCK_STREAM)[0][4]
     c = s.socket(s.AF_INET, s.SOCK_STREAM); c.settimeout(10); c.connect(a)
     c.send(b'GET / HTTP/1.0\r\n\r\n'); print(c.recv(12).decode())
-except OSError as e: print(type(e).__name__)\""
+except OSError as e: print(type(e).__name__)\" 2>/dev/null"
 }
 
 hash_of() {
@@ -115,16 +115,16 @@ round() { # STRENGTH RULES TARGET
 	is "$status" 0 "$k: forked" || diag "$out $err"
 	like "$(field "$out" '.reset | join(" ")')" connections \
 		"$k: its connections are cut"
-	wait_for 20 is_made "$k-copy" 2
+	wait_for 20 is_made "$k-copy-0" 2
 	ok $? "$k: and are made anew in the copy" ||
-		diag "$(inside "$k-copy" 'cat /srv/why /srv/made')"
+		diag "$(inside "$k-copy-0" 'cat /srv/why /srv/made')"
 	is "$(made "$k")" 1 "$k: the source's goes on"
-	is "$(hash_of "$k-copy")" "$before" "$k: the copy has the policy"
-	is "$(get "$k-copy" allowed.test) $(get "$k-copy" other.test)" \
+	is "$(hash_of "$k-copy-0")" "$before" "$k: the copy has the policy"
+	is "$(get "$k-copy-0" allowed.test) $(get "$k-copy-0" other.test)" \
 		"HTTP/1.1 200 gaierror" "$k: and is held to it"
-	is "$(answers "$k-copy")" "still here" \
+	is "$(answers "$k-copy-0")" "still here" \
 		"$k: what listens on the address that stays is reached"
-	is "$(field "$(dsec-ps "$k-copy")" .published)" null \
+	is "$(field "$(dsec-ps "$k-copy-0")" .published)" null \
 		"$k: nothing of the copy is published"
 
 	# --- to the disk and back
@@ -150,16 +150,16 @@ print(s.makefile().read().strip())")" "still here" \
 	timeout 120 dsec-pause --level disk "$k" >/dev/null
 	is "$(get "$k" allowed.test)" gaierror "$k: over a pause to disk"
 	run timeout 120 dsec-fork "$k" --name "$k-denied"
-	is "$(get "$k-denied" allowed.test) $(hash_of "$k-denied")" \
+	is "$(get "$k-denied-0" allowed.test) $(hash_of "$k-denied-0")" \
 		"gaierror $after" "$k: in a copy"
-	timeout 60 dsec-pause --stop "$k-denied" >/dev/null
+	timeout 60 dsec-pause --stop "$k-denied-0" >/dev/null
 
 	# --- a supervisor that is gone
-	timeout 120 dsec-pause --level disk "$k-copy" >/dev/null
-	kill -KILL "$(field "$(dsec-ps "$k-copy")" .supervisor_pid)"
-	is "$(get "$k-copy" allowed.test) $(get "$k-copy" other.test)" \
+	timeout 120 dsec-pause --level disk "$k-copy-0" >/dev/null
+	kill -KILL "$(field "$(dsec-ps "$k-copy-0")" .supervisor_pid)"
+	is "$(get "$k-copy-0" allowed.test) $(get "$k-copy-0" other.test)" \
 		"HTTP/1.1 200 gaierror" "$k: recovered, under its policy"
-	timeout 60 dsec-pause --stop "$k" "$k-copy" >/dev/null
+	timeout 60 dsec-pause --stop "$k" "$k-copy-0" >/dev/null
 }
 
 round names "$NAMES" allowed.test
