@@ -188,9 +188,13 @@ void disk_wake(struct box *b)
 static int next_generation(struct box *b, struct err *e)
 {
 	auto_json json_t *spec = NULL;
+	auto_close int lock = -1;
 	int r;
 
-	r = box_spec(b, &spec, e);
+	/* Its policy may be changed just now. */
+	r = net_lock(&b->tree, b->id, &lock, e);
+	if (r == 0)
+		r = box_spec(b, &spec, e);
 	if (r == 0 && json_object_set_new(spec, "generation",
 					  json_integer(b->generation + 1)) < 0)
 		r = err_sys(e, ENOMEM, "generation");

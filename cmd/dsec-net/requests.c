@@ -60,6 +60,8 @@ static void tell(struct job *j, const struct err *why)
 	/* What has begun is not left half done. */
 	if (!j->worker)
 		job_end(j);
+	else
+		app_pump(j->app);
 }
 
 static void on_deadline(struct loop *l, struct loop_timer *t)
@@ -331,6 +333,15 @@ static void start_jobs(struct app *app)
 	}
 }
 
+/* What goes on though its request was answered already is not waited for. */
+static bool all_told(const struct app *app)
+{
+	for (const struct job *j = app->jobs; j; j = j->next)
+		if (!j->told)
+			return false;
+	return true;
+}
+
 static void on_pump(struct loop *l, struct loop_timer *t)
 {
 	struct app *app = t->arg;
@@ -340,7 +351,7 @@ static void on_pump(struct loop *l, struct loop_timer *t)
 	start_jobs(app);
 	if (app->input && !app->ended && !full(app))
 		input_hold(app->input, false);
-	if (app->ended && app->njobs == 0 && !app->walk.at)
+	if (app->ended && all_told(app) && !app->walk.at)
 		loop_stop(l, 0);
 }
 

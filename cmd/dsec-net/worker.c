@@ -23,8 +23,8 @@ static void worker_free(struct worker *wk)
 	loop_del(wk->app->loop, &wk->source);
 	fd_close(wk->fd);
 	jsonl_done(&wk->in);
-	/* It ends when it has nobody to talk to. */
-	while (waitpid(wk->pid, NULL, 0) < 0 && errno == EINTR)
+	/* It ends when it has nobody to talk to, and its work is done. */
+	while (!wk->job && waitpid(wk->pid, NULL, 0) < 0 && errno == EINTR)
 		;
 	free(wk);
 }
@@ -71,6 +71,7 @@ static void on_record(struct loop *l, struct loop_source *s, uint32_t events)
 		return;
 	}
 	j = wk->job;
+	wk->job = NULL;
 	worker_free(wk);
 	if (!j)
 		return;
@@ -88,6 +89,12 @@ static void child(int fd, const struct tree *t)
 		_exit(EXIT_SYSTEM);
 	if (close_range(4, ~0U, 0) < 0)
 		_exit(EXIT_SYSTEM);
+	/* Nor does who reads our output wait for it. */
+	for (int i = 0; i < 3; i++) {
+		fd_close(i);
+		if (open("/dev/null", O_RDWR) != i)
+			_exit(EXIT_SYSTEM);
+	}
 	signal(SIGPIPE, SIG_IGN);
 	work_serve(3, t);
 	_exit(EXIT_OK);

@@ -64,7 +64,13 @@ static int compile_all(struct plan *pl, const json_t *spec,
 			break;
 		r = compile(pl, key, v, env, e);
 	}
-	/* The first is one of them, or is named by nobody: told apart above. */
+	/* Nobody will switch to them, but what is said is right. */
+	if (r == 0 && *first) {
+		r = compile(pl, NULL, json_object_get(spec, "network_rules"),
+			    env, e);
+		if (r == 0)
+			netpol_free(pl->p[--pl->n]);
+	}
 	return r;
 }
 

@@ -47,38 +47,33 @@ cmp -s "$SPEC" "$T/before"
 ok $? "nothing has changed"
 
 # --- what the helper refuses ---------------------------------------------------
+refused() { # CODE ARGS..
+	refused_code=$1
+	shift
+	run dsec-net p "$@"
+	is "$(field "$out" '.ok, .error.code' | tr '\n' ' ')" \
+		"false $refused_code " "$refused_code: $*"
+	cmp -s "$SPEC" "$T/before"
+	ok $? "... and nothing has changed"
+}
 for code in unsupported configuration no_memory; do
 	echo $code >"$T/refuse"
-	for what in '--phase grade' '--deny-all' \
-		'--replace {"allow":[{"domain":"c.test","ports":[8080]}]}'; do
-		# shellcheck disable=SC2086
-		run dsec-net p $what
-		is "$(field "$out" '.ok, .error.code' | tr '\n' ' ')" \
-			"false $code " "refused: $what"
-		cmp -s "$SPEC" "$T/before"
-		ok $? "... and nothing has changed"
-	done
+	refused $code --phase grade
+	refused $code --deny-all
+	refused $code --replace '{"allow":[{"domain":"c.test","ports":[8080]}]}'
 done
 rm "$T/refuse"
 is "$(jq -r 'select(.op=="attach") | .hash' "$T/log" | wc -l)" 1 \
 	"nothing was attached anew meanwhile"
 
 # --- what it cannot be ---------------------------------------------------------
-same() { # CODE WHAT ARGS..
-	same_code=$1 same_what=$2
-	shift 2
-	run dsec-net p "$@"
-	is "$(field "$out" .error.code)" "$same_code" "$same_what"
-	cmp -s "$SPEC" "$T/before"
-	ok $? "... and nothing has changed"
-}
-same unsupported "more than its strength" --replace '{"allow":[{"cidr":"203.0.113.0/24"}]}'
-same unsupported "by merging too" --merge '{"allow":[{"domain":"a.test","proto":"udp"}]}'
-same bad_value "a default is not merged" --merge '{"default":"allow"}'
-same bad_value "an unknown key" --replace '{"allows":[]}'
-same bad_value "an unknown name" --merge '{"pipy":true}'
-same unknown_field "an unknown key of an entry" --merge '{"allow":[{"domain":"a.test","port":1}]}'
-same unsupported "more ports than there can be" \
+refused unsupported --replace '{"allow":[{"cidr":"203.0.113.0/24"}]}'
+refused unsupported --merge '{"allow":[{"domain":"a.test","proto":"udp"}]}'
+refused bad_value --merge '{"default":"allow"}'
+refused bad_value --replace '{"allows":[]}'
+refused bad_value --merge '{"pipy":true}'
+refused unknown_field --merge '{"allow":[{"domain":"a.test","port":1}]}'
+refused unsupported \
 	--replace '{"allow":[{"domain":"a.test","ports":["1-65"]}]}'
 
 # --- replace and merge ----------------------------------------------------------
@@ -164,6 +159,28 @@ is "$(jq -r '"\(.phase) \(.policy.hash) \(.network)"' "$DSEC_LIB/sb/$copy/spec.j
 	"$(jq -r '"\(.phase) \(.policy.hash) \(.network)"' "$SPEC")" "a copy inherits the changed policy"
 run dsec-net "$copy" --phase grade
 is "$status $(jq -r .phase "$SPEC")" "0 agent" "and changes alone"
+
+# --- one-shots -------------------------------------------------------------------
+dsec-run --rm --phase setup --phases "$PHASES" -- sleep 30 >"$T/out" 2>&1 &
+oneshot=$!
+wait_for 10 sh -c 'dsec-ps | jq -e "select(.kind == \"one-shot\")" >/dev/null'
+one=$(dsec-ps | jq -r 'select(.kind == "one-shot") | .sandbox')
+run dsec-net "$one" --phase agent
+is "$status $(jq -r .phase "$DSEC_LIB/sb/$one/spec.json")" "0 agent" "a one-shot has phases too" ||
+	diag "$out"
+kill "$oneshot"
+wait "$oneshot"
+
+# --- stuck ----------------------------------------------------------------------
+(exec 9>"$DSEC_RUN/sb/$id/net.lock" && flock 9 && echo >"$T/locked" && exec sleep 5) &
+locker=$!
+wait_for 5 test -e "$T/locked"
+run timeout 4 dsec-net p --phase agent --deadline 300ms
+is "$status $(field "$out" .error.code)" "75 deadline" "a deadline while another has its lock"
+kill "$locker"
+wait "$locker"
+wait_for 5 sh -c "[ \"\$(jq -r .phase '$SPEC')\" = agent ]"
+ok $? "what was begun goes on"
 
 # --- none -------------------------------------------------------------------------
 run dsec-run --detach --name n
