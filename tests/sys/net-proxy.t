@@ -20,7 +20,7 @@ LIMITS='"limits":{"connections":6000,"connections_per_s":100000}'
 ALLOW='{"domain":"allowed.test","ports":[80,443,7,22]},
 	{"domain":"both.test","ports":[443]},{"domain":"other.test","ports":[7]},
 	{"domain":"loopback.test","ports":[80]},{"domain":"mixed.test"},
-	{"domain":"closed.test"},{"domain":"six.test"}'
+	{"domain":"closed.test"}'
 POLICY="{\"allow\":[$ALLOW],$LIMITS}"
 $NETCTL attach sb "$sb" "$T/sb" "$POLICY"
 ok $? "a sandbox is attached"
@@ -33,9 +33,6 @@ in_box sb curl -s -m 10 --cacert "$W/ca.pem" -o "$T/o" https://allowed.test/hi
 json_is "$(cat "$T/o")" '"/hi"' "HTTPS, the certificate is the server's" .path
 is "$(client sb echo allowed.test 7 some)" some "any protocol, half-closed"
 is "$(client sb echo other.test 7 some)" some "another name"
-in_box sb curl -s -m 10 -o "$T/o" http://six.test/six
-json_is "$(cat "$T/o")" '"/six"' "a name that has v6 alone" .path
-
 # --- what does not ---------------------------------------------------------
 began() { t0=$(date +%s%N); }
 within() { # MS WHAT
@@ -136,10 +133,14 @@ $NETCTL policy sb "$POLICY" >"$T/o"
 is "$(client sb echo allowed.test 7 back)" back "loosened again"
 
 # --- no descriptors --------------------------------------------------------
-prlimit --pid "$(worker)" --nofile=60:
-SOME=$(client sb many allowed.test 7 40)
-ok $((SOME < 1 || SOME > 20)) "no descriptors: $SOME of 40 served, the rest told"
-prlimit --pid "$(worker)" --nofile=4096:
+if prlimit --pid "$(worker)" --nofile=60: 2>/dev/null; then
+	SOME=$(client sb many allowed.test 7 40)
+	ok $((SOME < 1 || SOME > 20)) \
+		"no descriptors: $SOME of 40 served, the rest told"
+	prlimit --pid "$(worker)" --nofile=4096:
+else
+	skip "no descriptors" "limits of others cannot be set here"
+fi
 is "$(client sb echo allowed.test 7 fine)" fine "and it works again"
 
 helper_end
