@@ -38,7 +38,8 @@ struct route_profile *route_profile_get(struct route *r, const char *hash)
 	for (size_t i = 0; i < r->nprofiles; i++)
 		if (strcmp(r->profiles[i]->hash, hash) == 0)
 			return r->profiles[i];
-	grown = reallocarray(r->profiles, r->nprofiles + 1, sizeof(*grown));
+	grown = reallocarray(r->profiles, r->nprofiles + 1,
+			     sizeof(struct route_profile *));
 	if (!grown)
 		return NULL;
 	r->profiles = grown;

@@ -74,9 +74,9 @@ struct transit_link {
 
 /*
  * transit_address(pool, prefix, slot, ret, e):
- * The address of ${slot} in the pool (host order).  Slots in a row get different
- * ones until the pool is used up; then transit_attach() refuses the second.
- * -ERANGE: a pool of less than four addresses.
+ * The address of ${slot} in the pool (host order).  Slots in a row get
+ * different ones until the pool is used up; then transit_attach() refuses the
+ * second. -ERANGE: a pool of less than four addresses.
  */
 int transit_address(uint32_t pool, unsigned prefix, uint32_t slot,
 		    uint32_t *ret, struct err *e);

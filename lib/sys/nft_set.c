@@ -46,8 +46,10 @@ size_t nft_field(uint8_t *key, size_t at, const void *data, size_t len)
 
 size_t nft_field_name(uint8_t *key, size_t at, const char *ifname)
 {
+	const size_t len = strnlen(ifname, 15);
+
 	memset(key + at, 0, 16);
-	strncpy((char *)key + at, ifname, 15);
+	memcpy(key + at, ifname, len);
 	return at + 16;
 }
 

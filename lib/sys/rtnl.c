@@ -168,7 +168,8 @@ void rtnl_attrs(const struct rtattr *attrs, size_t len,
 {
 	const struct rtattr *a;
 
-	memset(ret, 0, max * sizeof(*ret));
+	for (size_t i = 0; i < max; i++)
+		ret[i] = NULL;
 	for (a = attrs; RTA_OK(a, len); a = RTA_NEXT(a, len)) {
 		const unsigned type = a->rta_type & NLA_TYPE_MASK;
 
