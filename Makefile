@@ -5,7 +5,7 @@
 # make quickstart      deps, build, and a real job in sandboxes
 # make check           unit, command-line and system tests (as root)
 # make check-big       slow suites; check-vm: the suite in a full guest
-# make check-ckpt      pause to disk, restore, fork; check-rounds: over and over
+# make check-ckpt      the long ones of checkpoints; check-rounds: over and over
 # make check-net       network policy
 # make lint fmt        static checks; rewrite the formatting
 # make bench fuzz man  ratios beside peers; fuzz targets; read the pages
@@ -137,10 +137,8 @@ $(B)/bench/%: tests/bench/%.c $(B)/libdsec.a
 
 tests: all $(UNIT) $(HELPERS) $(BENCH) $(FUZZ)
 
-# Those of checkpoints apart, until they have been steady for long.
-CKPT_TESTS := $(sort $(filter $(addprefix tests/sys/,box-disk.t ckpt-%.t \
-	engine-%.t fork%.t matrix.t pause-many.t pause-readme.t reboot.t \
-	reclaim.t restore%.t),$(wildcard tests/sys/*.t)))
+# The long ones of checkpoints, which tests/rounds makes longer still.
+CKPT_TESTS := $(addprefix tests/sys/,$(notdir $(wildcard tests/rounds/*.t)))
 
 NET_TESTS := $(sort $(wildcard tests/sys/net-*.t))
 
