@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "box/tree.h"
+#include "net/broker.h"
 #include "serve.h"
 #include "serve_priv.h"
 #include "sys/cgroup.h"
@@ -65,7 +66,7 @@ struct setup {
 	struct tree tree;
 	struct netconf conf;
 	char dir[PATH_MAX];
-	int lock, listener, log;
+	int lock, listener, log, broker;
 	struct transit_socks transit;
 };
 
@@ -209,6 +210,17 @@ int drop_state(struct err *e)
 	return 0;
 }
 
+/* Without it all but its endpoints is served. */
+static void start_broker(struct setup *s)
+{
+	const struct broker_start start = {s->tree.config, s->tree.lib, s->log};
+	struct err e = {0};
+	pid_t pid;
+
+	if (broker_start(&start, &s->broker, &pid, &e) < 0)
+		note("no credential broker: %s", e.msg);
+}
+
 /* From here on nothing of root's is left but what is open. */
 static int drop(struct err *e)
 {
@@ -232,6 +244,7 @@ static int keep(struct setup *s, bool background, struct err *e)
 	struct keeper_start start = {
 		.listener = s->listener,
 		.lock = s->lock,
+		.broker = s->broker,
 		.conf = &s->conf,
 	};
 	int null = -1, r;
@@ -273,6 +286,7 @@ static int in_background(struct setup *s, struct err *e)
 	} else {
 		setsid();
 		join_supervisors(s);
+		start_broker(s);
 		r = drop(e);
 		if (r == 0 && write(ready[1], "x", 1) != 1)
 			r = err_sys(e, errno, "tell that it serves");
@@ -295,6 +309,7 @@ int serve(bool background)
 		.lock = -1,
 		.listener = -1,
 		.log = -1,
+		.broker = -1,
 		.transit = {-1, -1, -1, -1, -1, -1},
 	};
 	struct err e = {0};
@@ -308,13 +323,14 @@ int serve(bool background)
 	if (r == 0 && background)
 		r = in_background(&s, &e);
 	else if (r == 0) {
+		start_broker(&s);
 		r = drop(&e);
 		if (r == 0)
 			r = keep(&s, false, &e);
 	}
 	netconf_done(&s.conf);
 	transit_socks_done(&s.transit);
-	for (int *fd = &s.lock; fd <= &s.log; fd++)
+	for (int *fd = &s.lock; fd <= &s.broker; fd++)
 		if (*fd >= 0)
 			fd_close(*fd);
 	if (r < 0)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -309,18 +310,33 @@ static void tell_all(struct keeper *k)
 	}
 }
 
+/* The two at their places, and nothing else behind them. */
+static int place(int sock, int broker)
+{
+	unsigned last = broker < 0 ? WORKER_FD : BROKER_FD;
+
+	sock = fcntl(sock, F_DUPFD, BROKER_FD + 1);
+	if (broker >= 0)
+		broker = fcntl(broker, F_DUPFD, BROKER_FD + 1);
+	if (dup2(sock, WORKER_FD) < 0 ||
+	    (last == BROKER_FD && dup2(broker, BROKER_FD) < 0))
+		return -errno;
+	return close_range(last + 1, ~0U, 0);
+}
+
 static _Noreturn void become_worker(struct keeper *k, int sock, pid_t keeper)
 {
+	int broker = k->broker < 0 ? -1 : BROKER_FD;
 	sigset_t none;
 
-	if (dup2(sock, WORKER_FD) < 0 || close_range(WORKER_FD + 1, ~0U, 0) < 0)
+	if (place(sock, k->broker) < 0)
 		_exit(71);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != keeper)
 		_exit(0);
-	_exit(worker_run(WORKER_FD, k->conf));
+	_exit(worker_run(WORKER_FD, broker, k->conf));
 }
 
 static int spawn(struct keeper *k, struct err *e)

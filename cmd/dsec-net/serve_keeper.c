@@ -299,6 +299,7 @@ int keeper_run(struct keeper_start *start, struct err *e)
 		.conf = start->conf,
 		.listener_fd = start->listener,
 		.lock = start->lock,
+		.broker = start->broker,
 		.worker = {.fd = -1},
 	};
 	auto_close int signals = -1;

@@ -51,6 +51,7 @@ struct keeper {
 	int listener_fd, lock;
 	struct loop_source listener, signals, worker_src;
 	struct held_table held;
+	int broker;	/* or -1 */
 	int transit[6]; /* in the order of TRANSIT_FDS; -1 */
 	struct client *clients;
 	unsigned nclients;

@@ -15,6 +15,7 @@
  */
 
 #define WORKER_FD 3 /* the worker's end of the socket between them */
+#define BROKER_FD 4 /* the way to the broker, where there is one */
 
 /* Descriptors of the transit namespace, by the names of their lines. */
 #define TRANSIT_FDS                                                            \
@@ -26,7 +27,8 @@
  * the transit. */
 struct keeper_start {
 	int listener;
-	int lock; /* of the tree: held by being open */
+	int lock;   /* of the tree: held by being open */
+	int broker; /* -1, or the way to the broker */
 	const struct netconf *conf;
 	struct transit_socks transit;
 	json_t *state; /* NULL, or what the keeper before us had */
@@ -38,9 +40,9 @@ int keeper_run(struct keeper_start *start, struct err *e);
 /* drop_state(e): no traces, no new privileges: what an exec does not keep. */
 int drop_state(struct err *e);
 
-/* worker_run(sock, conf): the worker, until its keeper hangs up.  Returns its
- * exit status. */
-int worker_run(int sock, const struct netconf *conf);
+/* worker_run(sock, broker, conf): the worker, until its keeper hangs up.
+ * Returns its exit status. */
+int worker_run(int sock, int broker, const struct netconf *conf);
 
 /* worker_filter(e): leave this process the system calls a worker needs. */
 int worker_filter(struct err *e);

@@ -77,6 +77,8 @@ void worker_transit_done(struct worker *w)
 	w->dns = NULL;
 	proxy_port_free(w->sni);
 	w->sni = NULL;
+	proxy_port_free(w->broker);
+	w->broker = NULL;
 	loop_del(w->loop, &w->nflog);
 	route_free(w->route);
 	w->route = NULL;
@@ -124,6 +126,9 @@ int worker_transit(struct worker *w, struct chan_msg *m, struct err *e)
 	if (r == 0 && w->transit[FD_SNI] >= 0)
 		r = proxy_sni(w->proxy, w->transit[FD_SNI], find_client, w,
 			      &w->sni, e);
+	if (r == 0 && w->transit[FD_BROKER] >= 0)
+		r = proxy_broker(w->proxy, w->transit[FD_BROKER], find_client,
+				 w, &w->broker, e);
 	if (r < 0)
 		worker_transit_done(w);
 	return r;

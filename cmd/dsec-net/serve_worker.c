@@ -138,7 +138,7 @@ static int resolver_of(struct worker *w, struct err *e)
 
 static int start(struct worker *w, int sock, struct err *e)
 {
-	struct proxy_conf proxy = {.broker = -1};
+	struct proxy_conf proxy = {.broker = w->to_broker};
 	int r = loop_new(&w->loop, e);
 
 	if (r == 0)
@@ -162,9 +162,12 @@ static int start(struct worker *w, int sock, struct err *e)
 }
 
 /* What it has is let go of by its end: rules of the kernel stay as they are. */
-int worker_run(int sock, const struct netconf *conf)
+int worker_run(int sock, int broker, const struct netconf *conf)
 {
-	struct worker w = {.conf = conf, .chan = {.fd = sock}, .rtnl = -1};
+	struct worker w = {.conf = conf,
+			   .to_broker = broker,
+			   .chan = {.fd = sock},
+			   .rtnl = -1};
 	struct err e = {0};
 	int r;
 

@@ -50,6 +50,7 @@ enum {
 struct worker {
 	struct loop *loop;
 	const struct netconf *conf;
+	int to_broker; /* or -1 */
 	struct chan chan;
 	struct loop_source src;
 	struct netdeny *deny;
@@ -65,7 +66,7 @@ struct worker {
 	int transit[FD_TRANSIT];
 	struct route *route;
 	struct forwarder_port *dns;
-	struct proxy_port *sni;
+	struct proxy_port *sni, *broker;
 	struct loop_source nflog;
 };
 

@@ -99,17 +99,21 @@ int broker_take(int sock, struct broker_conn *ret, struct err *e)
 	return 1;
 }
 
-static void child(int sock, int ready, const char *program, const char *config,
-		  const char *lib)
+static void child(int sock, int ready, const char *program,
+		  const struct broker_start *how)
 {
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	char sock_arg[16], ready_arg[16];
+
+	if (dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(how->log, 2) < 0)
+		_exit(127);
 
 	/* Numbers that the program is told; the rest is close-on-exec. */
 	snprintf(sock_arg, sizeof(sock_arg), "%d", dup(sock));
 	snprintf(ready_arg, sizeof(ready_arg), "%d", dup(ready));
 	sig_reset();
 	execl(program, "dsec-broker", "--sock", sock_arg, "--ready", ready_arg,
-	      "--config", config, "--lib", lib, (char *)NULL);
+	      "--config", how->config, "--lib", how->lib, (char *)NULL);
 	_exit(127);
 }
 
@@ -132,8 +136,8 @@ static int wait_ready(int ready, pid_t pid, struct err *e)
 		       *text ? text : "it did not start");
 }
 
-int broker_start(const char *config, const char *lib, int *ret_sock,
-		 pid_t *ret_pid, struct err *e)
+int broker_start(const struct broker_start *how, int *ret_sock, pid_t *ret_pid,
+		 struct err *e)
 {
 	auto_close int ours = -1, theirs = -1, rd = -1, wr = -1;
 	char program[PATH_MAX], file[PATH_MAX];
@@ -142,9 +146,9 @@ int broker_start(const char *config, const char *lib, int *ret_sock,
 
 	*ret_sock = -1;
 	*ret_pid = -1;
-	r = snprintf(file, sizeof(file), "%s/broker.json", config);
+	r = snprintf(file, sizeof(file), "%s/broker.json", how->config);
 	if (r >= (int)sizeof(file))
-		return err_sys(e, ENAMETOOLONG, "'%s'", config);
+		return err_sys(e, ENAMETOOLONG, "'%s'", how->config);
 	if (access(file, F_OK) < 0)
 		return errno == ENOENT ? 0 : err_sys(e, errno, "'%s'", file);
 	r = proc_libexec("dsec-broker", program, sizeof(program), e);
@@ -162,7 +166,7 @@ int broker_start(const char *config, const char *lib, int *ret_sock,
 	if (pid < 0)
 		return err_sys(e, errno, "credential broker");
 	if (pid == 0)
-		child(theirs, wr, program, config, lib);
+		child(theirs, wr, program, how);
 	fd_close(steal_fd(&wr));
 	r = wait_ready(rd, pid, e);
 	if (r < 0)

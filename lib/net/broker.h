@@ -27,15 +27,20 @@ struct broker_conn {
 	char endpoints[BROKER_ENDPOINTS_MAX][BROKER_ENDPOINT_NAME];
 };
 
+struct broker_start {
+	const char *config, *lib; /* $DSEC_CONFIG, $DSEC_LIB */
+	int log;		  /* what it says goes there */
+};
+
 /*
- * broker_start(config, lib, ret_sock, ret_pid, e):
- * As root: start the broker if ${config}/broker.json exists; *${ret_sock} is
+ * broker_start(how, ret_sock, ret_pid, e):
+ * As root: start the broker if broker.json exists; *${ret_sock} is
  * the worker's end, -1 if there is no such file.  It has read configuration and
  * secrets, and serves, when this returns; what is wrong with them is in ${e}
  * ("configuration").  It ends when the last copy of *${ret_sock} is closed, and
  * starts its own worker anew if that dies.  *${ret_pid} is the caller's child.
  */
-must_check int broker_start(const char *config, const char *lib, int *ret_sock,
+must_check int broker_start(const struct broker_start *how, int *ret_sock,
 			    pid_t *ret_pid, struct err *e);
 
 /*

@@ -164,6 +164,14 @@ static void answer_v4(const struct ctx *c, struct in_addr in)
 	answer(c, &a, FORWARDER_FAKE_TTL);
 }
 
+/* What the helper itself serves: by a fake address, or at the gateway. */
+static void answer_ours(const struct ctx *c, struct in_addr fake)
+{
+	const struct in_addr gateway = {htonl(FORWARDER_GATEWAY)};
+
+	answer_v4(c, c->f->conf.fake ? fake : gateway);
+}
+
 static void no_data(const struct ctx *c)
 {
 	c->f->stats.answered++;
@@ -387,7 +395,7 @@ static void take_query(const struct ctx *c)
 	else if (r < 0)
 		servfail(c, DNS_EDE_OTHER);
 	else if (v == FORWARDER_OURS)
-		answer_v4(c, fake);
+		answer_ours(c, fake);
 	else
 		resolve(c);
 }

@@ -39,6 +39,7 @@
  */
 
 #define FORWARDER_FAKE_TTL 60
+#define FORWARDER_GATEWAY  (FAKENAME_NET + 1)
 #define FORWARDER_PENDING  64 /* questions of one sandbox that wait */
 #define FORWARDER_CONNS	   16 /* TCP connections of one sandbox */
 #define FORWARDER_IDLE_MS  10000
@@ -50,7 +51,8 @@ enum forwarder_verdict {
 	FORWARDER_DENY,
 	FORWARDER_EXACT, /* a rule has this very name */
 	FORWARDER_WILD,	 /* a wildcard covers it */
-	FORWARDER_OURS,	 /* no upstream is asked: a broker; fake address */
+	/* Ours: no upstream is asked.  Its fake address, or the gateway's. */
+	FORWARDER_OURS,
 };
 
 struct forwarder_ops {

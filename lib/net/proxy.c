@@ -180,7 +180,7 @@ static int destination(const struct proxy_port *port, int fd,
 {
 	socklen_t len = sizeof(*ret);
 
-	if (!port->find)
+	if (!port->find || port->broker)
 		return getsockname(fd, (struct sockaddr *)ret, &len);
 	return getsockopt(fd, SOL_IP, SO_ORIGINAL_DST, ret, &len);
 }
@@ -210,6 +210,10 @@ static void take(struct proxy_port *port, int fd,
 		     &addr);
 	if (!n)
 		return;
+	if (port->broker) {
+		conn_named(n, NETPOL_BROKER_NAME);
+		return;
+	}
 	if (port->find) {
 		conn_hello(n);
 		return;
@@ -325,6 +329,18 @@ int proxy_sni(struct proxy *p, int fd, proxy_find *find, void *arg,
 					.find = find,
 					.arg = arg,
 					.port = 443};
+
+	return port_new(&like, fd, ret, e);
+}
+
+int proxy_broker(struct proxy *p, int fd, proxy_find *find, void *arg,
+		 struct proxy_port **ret, struct err *e)
+{
+	const struct proxy_port like = {.proxy = p,
+					.find = find,
+					.arg = arg,
+					.broker = true,
+					.port = NETPOL_BROKER_PORT};
 
 	return port_new(&like, fd, ret, e);
 }

@@ -45,7 +45,7 @@ struct proxy_conf {
 	struct resolver *resolver; /* borrowed, as all here */
 	const struct netdeny *const *deny;
 	struct pump_pool *pool;
-	int broker; /* -1, or a socket that takes accepted connections */
+	int broker; /* -1, or the worker's end of net/broker.h; borrowed */
 };
 
 must_check int proxy_new(const struct proxy_conf *conf, struct proxy **ret,
@@ -92,6 +92,11 @@ typedef struct proxy_client *proxy_find(void *arg, struct in_addr peer);
 
 must_check int proxy_sni(struct proxy *p, int fd, proxy_find *find, void *arg,
 			 struct proxy_port **ret, struct err *e);
+
+/* proxy_broker(p, fd, find, arg, ret, e): the same for a socket in the transit
+ * namespace that is the broker's for whoever connects. */
+must_check int proxy_broker(struct proxy *p, int fd, proxy_find *find,
+			    void *arg, struct proxy_port **ret, struct err *e);
 void proxy_port_free(struct proxy_port *port);
 
 #endif

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
+#include "net/broker.h"
 #include "net/proxy_priv.h"
 
 #define TLS_HANDSHAKE 0x16
@@ -51,6 +52,7 @@ void conn_end(struct conn *n)
 	if (n->next)
 		n->next->pprev = n->pprev;
 	n->client->stats.connections--;
+	netpol_free(n->brokered);
 	free(n->hello);
 	free(n->name);
 	free(n);
@@ -79,10 +81,24 @@ static bool addr_may(const struct conn *n, const struct netaddr *a)
 	       !netpol_denies_addr(c->policy, a, NETPOL_TCP, n->port, NULL);
 }
 
+/* Does the policy still have all the endpoints it was handed over with? */
+static bool broker_may(const struct conn *n)
+{
+	size_t k;
+	const char *const *names = netpol_brokers(n->brokered, &k);
+
+	for (size_t i = 0; i < k; i++)
+		if (!netpol_broker(n->client->policy, names[i]))
+			return false;
+	return true;
+}
+
 bool conn_may(const struct conn *n)
 {
 	if (!n->name)
 		return true;
+	if (n->brokered)
+		return broker_may(n);
 	if (!netpol_allows_name(n->client->policy, n->name, NETPOL_TCP, n->port,
 				NULL))
 		return false;
@@ -238,6 +254,27 @@ static void on_client(struct loop *l, struct loop_source *s, uint32_t events)
 	conn_end(s->arg);
 }
 
+/* Over to the broker, with what the policy has for it. */
+static void to_broker(struct conn *n)
+{
+	struct proxy *p = n->client->proxy;
+	struct netpol *policy = n->client->policy;
+	const char *const *names;
+	size_t k;
+	int fd;
+
+	names = netpol_brokers(policy, &k);
+	fd = p->broker < 0
+		     ? -EPIPE
+		     : broker_hand(p->broker, n->client->id, names, k, NULL);
+	if (fd < 0) {
+		conn_refuse(n, fd == -EAGAIN ? "limit" : "broker");
+		return;
+	}
+	n->brokered = netpol_ref(policy);
+	join(n, fd);
+}
+
 /* Its name is settled, and allowed: on with it. */
 static void go(struct conn *n)
 {
@@ -252,7 +289,10 @@ static void go(struct conn *n)
 		return;
 	}
 	n->state = CONN_RESOLVE;
-	resolve(n, AF_INET);
+	if (!strcmp(n->name, NETPOL_BROKER_NAME))
+		to_broker(n);
+	else
+		resolve(n, AF_INET);
 }
 
 /* Takes the name on; false: it was the end. */

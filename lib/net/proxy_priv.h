@@ -31,6 +31,7 @@ struct conn {
 	sa_family_t family; /* that is asked for */
 	struct dial *dial;
 	struct pump *pump;
+	struct netpol *brokered; /* it is the broker's, under this policy */
 };
 
 struct proxy_client {
@@ -51,6 +52,7 @@ struct proxy_port {
 	struct proxy_client *client; /* NULL: by find() */
 	proxy_find *find;
 	void *arg;
+	bool broker; /* whatever comes is for it */
 	uint16_t port;
 	struct loop_source src;
 	struct loop_timer pause;
