@@ -120,7 +120,8 @@ static bool add_last(struct space *o, const struct http_head *h)
 		snprintf(length, sizeof(length), "Content-Length: %llu\r\n",
 			 (unsigned long long)h->length);
 	else if (h->body == HTTP_CHUNKED)
-		strcpy(length, "Transfer-Encoding: chunked\r\n");
+		snprintf(length, sizeof(length),
+			 "Transfer-Encoding: chunked\r\n");
 	return space_text(o, length) &&
 	       space_text(o, h->expect ? "Expect: 100-continue\r\n" : "") &&
 	       space_text(o, h->upgrade ? "Connection: Upgrade\r\n"
@@ -162,7 +163,7 @@ static void begin(struct conn *c, const struct http_head *h)
 			  "no such endpoint for this sandbox");
 		return;
 	}
-	strcpy(c->use.endpoint, ep->name);
+	snprintf(c->use.endpoint, sizeof(c->use.endpoint), "%s", ep->name);
 	if (!broker_allows(ep, h->method, rest)) {
 		conn_fail(c, 403, "denied",
 			  "method or path not allowed at this endpoint");

@@ -113,7 +113,7 @@ static int flag(int row, const char *arg, json_t *defaults, struct err *e)
 		arg_upgrade = true;
 		return 0;
 	case ROW_ADOPT:
-		arg_adopt = atoi(arg);
+		arg_adopt = (int)strtol(arg, NULL, 10);
 		return 0;
 	case ROW_JOBS:
 		n = strtoul(arg, &end, 10);

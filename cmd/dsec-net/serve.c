@@ -4,6 +4,7 @@
 #include <grp.h>
 #include <limits.h>
 #include <linux/capability.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -89,7 +90,7 @@ static int take_lock(struct setup *s, struct err *e)
 			return err_set(e, -EBUSY, "busy",
 				       "another helper serves '%s'",
 				       s->tree.run);
-		usleep(20000);
+		poll(NULL, 0, 20);
 	}
 	return 0;
 }

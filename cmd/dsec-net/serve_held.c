@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "serve_keeper.h"
@@ -123,7 +124,7 @@ static int put_fd(struct held *h, const char *name, int *fd)
 		h->nfds++;
 	else
 		fd_close(h->fds[i].fd);
-	strcpy(h->fds[i].name, name);
+	snprintf(h->fds[i].name, sizeof(h->fds[i].name), "%s", name);
 	h->fds[i].fd = steal_fd(fd);
 	return 0;
 }
@@ -214,7 +215,7 @@ json_t *held_ports(const struct held *h)
 	for (size_t i = 0; i < h->nfds; i++)
 		if (!strncmp(h->fds[i].name, "tcp", 3) &&
 		    strcmp(h->fds[i].name, "tcp53"))
-			ports[n++] = atoi(h->fds[i].name + 3);
+			ports[n++] = (int)strtol(h->fds[i].name + 3, NULL, 10);
 	qsort(ports, n, sizeof(*ports), by_number);
 	for (size_t i = 0; i < n; i++)
 		json_array_append_new(list, json_integer(ports[i]));

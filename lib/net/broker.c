@@ -73,7 +73,8 @@ static int split(char *msg, struct broker_conn *ret)
 		    len >= (first ? BROKER_SANDBOX : BROKER_ENDPOINT_NAME))
 			return -EBADMSG;
 		*end = '\0';
-		strcpy(first ? ret->sandbox : ret->endpoints[ret->n++], word);
+		memcpy(first ? ret->sandbox : ret->endpoints[ret->n++], word,
+		       len + 1);
 		first = false;
 	}
 	return first || *word ? -EBADMSG : 0;

@@ -108,6 +108,7 @@ static int load_header(struct broker_conf *c, struct broker_endpoint *ep,
 	struct http_field f = {.name = {name, strlen(name)}};
 	struct broker_header *h = &ep->headers[ep->nheaders];
 	char *copy;
+	size_t len;
 	int r = check_keys(v, keys, array_len(keys), name, e);
 
 	if (r < 0)
@@ -124,10 +125,11 @@ static int load_header(struct broker_conf *c, struct broker_endpoint *ep,
 	ep->nheaders++;
 	if (*file)
 		return load_secret(c, ep, file, prefix, &h->value, e);
-	copy = vault_get(&c->vault, strlen(value) + 1);
-	if (!copy || !is_value(value, strlen(value)))
+	len = strlen(value);
+	copy = vault_get(&c->vault, len + 1);
+	if (!copy || !is_value(value, len))
 		return bad(e, name, "not a value");
-	h->value = strcpy(copy, value);
+	h->value = memcpy(copy, value, len + 1);
 	return 0;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "net/dns_priv.h"
@@ -229,19 +230,19 @@ static int follow(const struct dns_msg *m, size_t at, const char *name,
 	char own[DNS_NAME_MAX + 1], target[DNS_NAME_MAX + 1];
 	int r;
 
-	strcpy(own, name);
+	snprintf(own, sizeof(own), "%s", name);
 	for (unsigned hop = 0; hop < CHAIN; hop++) {
 		r = look_up(m, at, own, type, &ret->addrs, target);
 		if (r < 0)
 			return r;
 		if (ret->addrs.n || !*target)
 			break;
-		strcpy(own, target);
+		memcpy(own, target, sizeof(own));
 		if (hop + 1 == CHAIN)
 			ret->rcode = DNS_SERVFAIL;
 	}
 	if (!ret->addrs.n && strcmp(own, name) != 0)
-		strcpy(ret->next, own);
+		memcpy(ret->next, own, sizeof(own));
 	return 0;
 }
 

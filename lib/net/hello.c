@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "net/hello.h"
@@ -164,7 +165,7 @@ static int take_name_byte(struct hello *h, uint8_t c)
 		return 0;
 	if (c == '.' || netname_canon(h->name, h->name_len, canon) < 0)
 		return refuse(h, "the server name is malformed");
-	strcpy(h->name, canon);
+	snprintf(h->name, sizeof(h->name), "%s", canon);
 	return 0;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -90,8 +91,8 @@ static struct resolver_flight *new_flight(struct resolver *r,
 	f->ttl = INT32_MAX;
 	f->server = (uint8_t)r->good;
 	f->end_at = clock_ms() + r->conf.deadline_ms;
-	strcpy(f->name, key->name);
-	strcpy(f->asked, key->name);
+	snprintf(f->name, sizeof(f->name), "%s", key->name);
+	snprintf(f->asked, sizeof(f->asked), "%s", key->name);
 	f->chain = r->flights[f->hash % FLIGHT_BUCKETS];
 	r->flights[f->hash % FLIGHT_BUCKETS] = f;
 	r->stats.flight++;

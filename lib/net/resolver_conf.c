@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "net/resolver.h"
@@ -47,9 +48,8 @@ bool resolver_server(const char *text, struct sockaddr_storage *ret)
 	unsigned port = DNS_PORT;
 
 	memset(ret, 0, sizeof(*ret));
-	if (strlen(text) > ADDRESS_MAX)
+	if (snprintf(copy, sizeof(copy), "%s", text) >= (int)sizeof(copy))
 		return false;
-	strcpy(copy, text);
 	if (*addr == '[') {
 		end = strchr(++addr, ']');
 		if (!end || (end[1] && end[1] != ':') ||

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
@@ -301,7 +302,7 @@ static void go_on(struct resolver_flight *f, const char *name)
 		return;
 	}
 	flight_close(f);
-	strcpy(f->asked, name);
+	snprintf(f->asked, sizeof(f->asked), "%s", name);
 	flight_send(f);
 }
 

@@ -43,63 +43,63 @@ static void test_request(void)
 	ok(h.upgrade, "is one");
 }
 
+static const struct {
+	const char *text;
+	int error;
+} refused[] = {
+	{"GET / HTTP/1.1\n" HOST "\r\n", 400},
+	{GET "Host: x\n\r\n", 400},
+	{GET HOST "X: a\rb\r\n\r\n", 400},
+	{GET HOST " folded: 1\r\n\r\n", 400},
+	{GET HOST "X: 1\r\n\tfolded\r\n\r\n", 400},
+	{GET HOST "X : 1\r\n\r\n", 400},
+	{GET HOST ": 1\r\n\r\n", 400},
+	{GET HOST "X\r\n\r\n", 400},
+	{GET HOST "X: \1\r\n\r\n", 400},
+	{GET "\r\n", 400},
+	{GET HOST HOST "\r\n", 400},
+	{"\r\n" GET HOST "\r\n", 400},
+	{GET HOST "Content-Length: 1\r\nContent-Length: 1\r\n\r\n", 400},
+	{GET HOST "Content-Length: 1, 1\r\n\r\n", 400},
+	{GET HOST "Content-Length: +1\r\n\r\n", 400},
+	{GET HOST "Content-Length: 0x1\r\n\r\n", 400},
+	{GET HOST "Content-Length:\r\n\r\n", 400},
+	{GET HOST "Content-Length: 9999999999999999999\r\n\r\n", 400},
+	{GET HOST "Content-Length: 1\r\n"
+		  "Transfer-Encoding: chunked\r\n\r\n",
+	 400},
+	{GET HOST "Transfer-Encoding: chunked\r\n"
+		  "Content-Length: 1\r\n\r\n",
+	 400},
+	{GET HOST "Transfer-Encoding: chunked\r\n"
+		  "Transfer-Encoding: chunked\r\n\r\n",
+	 400},
+	{GET HOST "Transfer-Encoding: gzip, chunked\r\n\r\n", 501},
+	{GET HOST "Transfer-Encoding: xchunked\r\n\r\n", 501},
+	{GET HOST "Transfer-Encoding: identity\r\n\r\n", 501},
+	{GET HOST "Expect: 200-ok\r\n\r\n", 417},
+	{"GET / HTTP/1.0\r\n" HOST "\r\n", 505},
+	{"GET / HTTP/2.0\r\n" HOST "\r\n", 505},
+	{"GET / HTTP/1.1 \r\n" HOST "\r\n", 400},
+	{"GET  / HTTP/1.1\r\n" HOST "\r\n", 400},
+	{"GET http://x/ HTTP/1.1\r\n" HOST "\r\n", 400},
+	{"GET * HTTP/1.1\r\n" HOST "\r\n", 400},
+	{"GET /#a HTTP/1.1\r\n" HOST "\r\n", 400},
+	{"GET /\\a HTTP/1.1\r\n" HOST "\r\n", 400},
+	{"get / HTTP/1.1\r\n" HOST "\r\n", 400},
+	{"GET /\r\n" HOST "\r\n", 400},
+};
+
 static void test_refused(void)
 {
-	static const struct {
-		const char *text;
-		int error;
-	} cases[] = {
-		{"GET / HTTP/1.1\n" HOST "\r\n", 400},
-		{GET "Host: x\n\r\n", 400},
-		{GET HOST "X: a\rb\r\n\r\n", 400},
-		{GET HOST " folded: 1\r\n\r\n", 400},
-		{GET HOST "X: 1\r\n\tfolded\r\n\r\n", 400},
-		{GET HOST "X : 1\r\n\r\n", 400},
-		{GET HOST ": 1\r\n\r\n", 400},
-		{GET HOST "X\r\n\r\n", 400},
-		{GET HOST "X: \1\r\n\r\n", 400},
-		{GET "\r\n", 400},
-		{GET HOST HOST "\r\n", 400},
-		{"\r\n" GET HOST "\r\n", 400},
-		{GET HOST "Content-Length: 1\r\nContent-Length: 1\r\n\r\n",
-		 400},
-		{GET HOST "Content-Length: 1, 1\r\n\r\n", 400},
-		{GET HOST "Content-Length: +1\r\n\r\n", 400},
-		{GET HOST "Content-Length: 0x1\r\n\r\n", 400},
-		{GET HOST "Content-Length:\r\n\r\n", 400},
-		{GET HOST "Content-Length: 9999999999999999999\r\n\r\n", 400},
-		{GET HOST "Content-Length: 1\r\n"
-			  "Transfer-Encoding: chunked\r\n\r\n",
-		 400},
-		{GET HOST "Transfer-Encoding: chunked\r\n"
-			  "Content-Length: 1\r\n\r\n",
-		 400},
-		{GET HOST "Transfer-Encoding: chunked\r\n"
-			  "Transfer-Encoding: chunked\r\n\r\n",
-		 400},
-		{GET HOST "Transfer-Encoding: gzip, chunked\r\n\r\n", 501},
-		{GET HOST "Transfer-Encoding: xchunked\r\n\r\n", 501},
-		{GET HOST "Transfer-Encoding: identity\r\n\r\n", 501},
-		{GET HOST "Expect: 200-ok\r\n\r\n", 417},
-		{"GET / HTTP/1.0\r\n" HOST "\r\n", 505},
-		{"GET / HTTP/2.0\r\n" HOST "\r\n", 505},
-		{"GET / HTTP/1.1 \r\n" HOST "\r\n", 400},
-		{"GET  / HTTP/1.1\r\n" HOST "\r\n", 400},
-		{"GET http://x/ HTTP/1.1\r\n" HOST "\r\n", 400},
-		{"GET * HTTP/1.1\r\n" HOST "\r\n", 400},
-		{"GET /#a HTTP/1.1\r\n" HOST "\r\n", 400},
-		{"GET /\\a HTTP/1.1\r\n" HOST "\r\n", 400},
-		{"get / HTTP/1.1\r\n" HOST "\r\n", 400},
-		{"GET /\r\n" HOST "\r\n", 400},
-	};
 	char *big = malloc(HTTP_HEAD_MAX + 100);
 	struct http_head h;
 	size_t n;
 
-	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-		int r = request(cases[i].text, &h);
+	for (size_t i = 0; i < sizeof(refused) / sizeof(*refused); i++) {
+		int r = request(refused[i].text, &h);
 
-		ok(r == -EBADMSG && h.error == cases[i].error && h.why,
+		ok(r == -EBADMSG && h.error == refused[i].error && h.why,
 		   "refused %zu: %s (%d)", i, r < 0 ? h.why : "", h.error);
 	}
 	n = (size_t)sprintf(big, GET HOST "X: ");

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/loop.h"
 #include "net/dns.h"
 
