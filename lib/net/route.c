@@ -267,6 +267,8 @@ static unsigned wanted(const struct route_box *b, const struct netpol *p)
 		has &= ~(1u << IN_CONNS);
 	if (!b->limits.connections_per_s)
 		has &= ~(1u << IN_RATES);
+	if (!b->limits.dns_per_s)
+		has &= ~(1u << IN_DNSRATES);
 	if (!b->limits.bytes_mb)
 		has &= ~(1u << IN_QUOTAS);
 	if (!brokers)
@@ -289,6 +291,8 @@ static bool differs(enum route_in in, const struct route_box *a,
 	case IN_RATES:
 		return a->limits.connections_per_s !=
 		       b->limits.connections_per_s;
+	case IN_DNSRATES:
+		return a->limits.dns_per_s != b->limits.dns_per_s;
 	case IN_QUOTAS:
 		/* Added again, it is changed and what was used up stays. */
 		return false;

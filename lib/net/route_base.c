@@ -72,6 +72,8 @@ static const struct nft_set sets[] = {
 	 .value = 200},
 	{.name = "rates", .key = {NFT_T_IFNAME}, .stateful = NFT_E_RATE,
 	 .value = 50, .burst = 100, .invert = true},
+	{.name = "dnsrates", .key = {NFT_T_IFNAME}, .stateful = NFT_E_RATE,
+	 .value = 200, .burst = 400, .invert = true},
 	{.name = "logs", .key = {NFT_T_IFNAME}, .stateful = NFT_E_RATE,
 	 .value = ROUTE_LOG_RATE, .burst = ROUTE_LOG_BURST},
 };
@@ -420,9 +422,20 @@ static void input(struct nft_batch *t, const struct route_conf *c)
 	nft_rule(t, "input");
 	state(t, STATE_INVALID);
 	then(t, NFT_GOTO, "no_invalid");
+	/* Every question is a flow to remember, a while. */
+	nft_rule(t, "input");
+	state(t, STATE_NEW);
+	ours(t, c, IPPROTO_UDP, c->dns_port);
+	in_set(t, NFT_META_IIFNAME, "dnsrates");
+	then(t, NFT_GOTO, "no_rate");
 	nft_rule(t, "input");
 	ours(t, c, IPPROTO_UDP, c->dns_port);
 	then(t, NF_ACCEPT, NULL);
+	/* What the proxies hand on is a connection as any other. */
+	nft_rule(t, "input");
+	state(t, STATE_NEW);
+	l4(t, IPPROTO_TCP);
+	then(t, NFT_JUMP, "limits");
 	nft_rule(t, "input");
 	ours(t, c, IPPROTO_TCP, c->dns_port);
 	then(t, NF_ACCEPT, NULL);

@@ -7,11 +7,14 @@
 #include "net/route_priv.h"
 
 const char *const route_in_name[IN_COUNT] = {
-	[IN_BIND4] = "bind4",	  [IN_BIND6] = "bind6",	  [IN_SLOT] = "slot",
-	[IN_TX] = "tx",		  [IN_RX] = "rx",	  [IN_LOGS] = "logs",
-	[IN_REFUSED] = "refused", [IN_CONNS] = "conns",	  [IN_RATES] = "rates",
-	[IN_QUOTAS] = "quotas",	  [IN_BROKER] = "broker", [IN_PROF] = "prof",
-	[IN_CUR] = "cur",	  [IN_LIVE] = "live",
+	[IN_BIND4] = "bind4",	  [IN_BIND6] = "bind6",
+	[IN_SLOT] = "slot",	  [IN_TX] = "tx",
+	[IN_RX] = "rx",		  [IN_LOGS] = "logs",
+	[IN_REFUSED] = "refused", [IN_CONNS] = "conns",
+	[IN_RATES] = "rates",	  [IN_DNSRATES] = "dnsrates",
+	[IN_QUOTAS] = "quotas",	  [IN_BROKER] = "broker",
+	[IN_PROF] = "prof",	  [IN_CUR] = "cur",
+	[IN_LIVE] = "live",
 };
 
 static size_t key_of(const struct route_box *b, enum route_in in, uint8_t *key)
@@ -42,6 +45,12 @@ static void put_data(struct nft_batch *t, const struct route_box *b,
 		.burst = b->limits.connections_per_s * 2,
 		.invert = true,
 	};
+	const struct nft_set dns = {
+		.stateful = NFT_E_RATE,
+		.value = b->limits.dns_per_s * 2,
+		.burst = b->limits.dns_per_s * 4,
+		.invert = true,
+	};
 	char name[ROUTE_CHAIN];
 
 	switch (in) {
@@ -60,6 +69,9 @@ static void put_data(struct nft_batch *t, const struct route_box *b,
 		break;
 	case IN_RATES:
 		nft_elem_stateful(t, &rates);
+		break;
+	case IN_DNSRATES:
+		nft_elem_stateful(t, &dns);
 		break;
 	case IN_QUOTAS:
 		snprintf(name, sizeof(name), "q%u", b->sb.slot);

@@ -64,6 +64,7 @@ enum route_in {
 	IN_LOGS,
 	IN_CONNS,
 	IN_RATES,
+	IN_DNSRATES,
 	IN_QUOTAS,
 	IN_BROKER,
 	IN_PROF,

@@ -167,6 +167,10 @@ static int set_sysctls(int netns, struct err *e)
 		{"ipv4/conf/all/arp_ignore", "0"},
 		{"ipv4/conf/all/proxy_arp", "0"},
 		{"ipv4/conf/all/route_localnet", "0"},
+		/* A refusal is told at once, each of a thousand a second. */
+		{"ipv4/icmp_ratelimit", "1"},
+		/* A question without an answer is not remembered for long. */
+		{"netfilter/nf_conntrack_udp_timeout", "15"},
 		{"ipv4/ip_forward", "1"},
 		{"ipv6/conf/all/accept_ra", "0"},
 		{"ipv6/conf/default/accept_ra", "0"},
@@ -177,7 +181,7 @@ static int set_sysctls(int netns, struct err *e)
 
 	for (size_t i = 0; i < array_len(set); i++) {
 		r = netns_sysctl(netns, set[i][0], set[i][1], e);
-		if (r == -ENOENT && strncmp(set[i][0], "ipv6/", 5) == 0)
+		if (r == -ENOENT && strncmp(set[i][0], "ipv4/", 5) != 0)
 			continue; /* a kernel without */
 		if (r < 0)
 			return err_wrap(e, r, "transit");

@@ -349,7 +349,7 @@ static inline int lab_connect(int netns, const char *addr, unsigned port,
 
 static inline int lab_accept(int server)
 {
-	return lab_wait(server, POLLIN, 3000)
+	return lab_wait(server, POLLIN, 6000)
 		       ? accept4(server, NULL, NULL,
 				 SOCK_CLOEXEC | SOCK_NONBLOCK)
 		       : -1;

@@ -33,17 +33,17 @@ static bool gets(int fd, const char *text)
 {
 	char buf[64] = "";
 
-	return lab_wait(fd, POLLIN, 3000) &&
+	return lab_wait(fd, POLLIN, 6000) &&
 	       recv(fd, buf, sizeof(buf) - 1, 0) == (ssize_t)strlen(text) &&
 	       strcmp(buf, text) == 0;
 }
 
-/* What becomes of a connection that waits: its error, 0 none in 2 s. */
+/* What becomes of a connection that waits: its error, 0 none in 5 s. */
 static int fails(int fd)
 {
 	char c;
 
-	if (!lab_wait(fd, POLLIN, 2000))
+	if (!lab_wait(fd, POLLIN, 5000))
 		return 0;
 	return recv(fd, &c, 1, 0) < 0 ? errno : -1;
 }
@@ -224,6 +224,32 @@ static bool keep_a(void *arg, const struct route_learned *d, const char *name)
 	return name && !strcmp(name, "a.test") && d->lo == 22;
 }
 
+/* Questions with a port each: some are refused, and what is left is used. */
+static void questions(struct lab *l)
+{
+	const struct sockaddr_in to = lab_to("198.18.0.1", 53);
+	const uint64_t began = clock_ms();
+	int fd[200], n = 0, may;
+
+	lab_put(l, LAB_A,
+		"{\"allow\":[{\"domain\":\"a.test\"}],\"limits\":"
+		"{\"dns_per_s\":10}}");
+	for (size_t i = 0; i < array_len(fd); i++) {
+		fd[i] = netns_socket(l->a, AF_INET, SOCK_DGRAM, 0, NULL);
+		if (connect(fd[i], (const void *)&to, sizeof(to)) < 0 ||
+		    send(fd[i], "x", 1, 0) != 1)
+			abort();
+	}
+	may = 45 + (int)(clock_ms() - began) / 50;
+	for (size_t i = 0; i < array_len(fd); i++) {
+		n += lab_wait(fd[i], POLLERR, 20);
+		fd_close(fd[i]);
+	}
+	ok(n >= 200 - may && n <= 160,
+	   "%d of 200 questions at once are refused, %d at least", n,
+	   200 - may);
+}
+
 static void names(struct lab *l)
 {
 	struct route_stats s;
@@ -272,9 +298,9 @@ static void expiry(struct lab *l)
 	lab_put(l, LAB_A,
 		"{\"allow\":[{\"domain\":\"a.test\",\"ports\":"
 		"[22]}]}");
-	is_int(learn(l, "a.test", "198.51.100.10", 22, 22, 1), 1, "for 1 s");
+	is_int(learn(l, "a.test", "198.51.100.10", 22, 22, 3), 1, "for 3 s");
 	f = tcp(l, "198.51.100.10", 22);
-	poll(NULL, 0, 1300);
+	poll(NULL, 0, 3300);
 	is_int(lab_connect(l->a, "198.51.100.10", 22, NULL), ECONNREFUSED,
 	       "no new connection after it");
 	ok(both_ways(&f), "one that exists goes on");
@@ -312,7 +338,8 @@ static void limits(struct lab *l)
 {
 	int srv = lab_server(l, SOCK_STREAM, "198.51.100.10", 5432);
 	struct route_stats s;
-	int fd[8], got = 0, r = 0, total = 0, peer;
+	int fd[8], got = 0, r = 0, total = 0, peer, ms;
+	uint64_t began;
 	char block[65536];
 
 	memset(fd, -1, sizeof(fd));
@@ -330,9 +357,12 @@ static void limits(struct lab *l)
 	lab_put(l, LAB_A,
 		"{\"allow\":[{\"cidr\":\"198.51.100.10\",\"ports\":[5432]}],"
 		"\"limits\":{\"connections_per_s\":2}}");
+	began = clock_ms();
 	for (got = 0; total < 30; total++)
 		got += lab_connect(l->a, "198.51.100.10", 5432, NULL) == 0;
-	ok(got >= 4 && got < 15, "connections a second (%d of 30)", got);
+	ms = (int)(clock_ms() - began);
+	ok(got >= 4 && got <= 5 + 2 * ms / 1000,
+	   "connections a second (%d of 30 in %d ms)", got, ms);
 	lab_put(l, LAB_A,
 		"{\"allow\":[{\"cidr\":\"198.51.100.10\",\"ports\":[5432]}],"
 		"\"limits\":{\"bytes_mb\":1}}");
@@ -437,6 +467,7 @@ int main(void)
 	expiry(&l);
 	bounded(&l);
 	limits(&l);
+	questions(&l);
 	taken_over(&l);
 	refused(&l);
 	lab_done(&l);
