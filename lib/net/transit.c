@@ -167,8 +167,9 @@ static int set_sysctls(int netns, struct err *e)
 		{"ipv4/conf/all/arp_ignore", "0"},
 		{"ipv4/conf/all/proxy_arp", "0"},
 		{"ipv4/conf/all/route_localnet", "0"},
-		/* A refusal is told at once, each of a thousand a second. */
-		{"ipv4/icmp_ratelimit", "1"},
+		/* Destination unreachable, every time: who is refused is
+		 * told, and none but they hear it. */
+		{"ipv4/icmp_ratemask", "6160"},
 		/* A question without an answer is not remembered for long. */
 		{"netfilter/nf_conntrack_udp_timeout", "15"},
 		{"ipv4/ip_forward", "1"},
