@@ -321,6 +321,7 @@ static int merge_same(struct netpol_rules *l, const char *where, struct err *e)
 		}
 		for (unsigned k = 0; k < b->nports && r == 0; k++)
 			r = ports_add(&set, b->ports[k]);
+		netpol_rule_done(b);
 		a->nports = set.n;
 		if (r < 0)
 			return err_set(e, -EBADMSG, "bad_value",
