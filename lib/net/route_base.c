@@ -31,6 +31,7 @@
 
 /* Bits of ct state. */
 #define STATE_INVALID 1u
+#define STATE_RELATED (1u << (IP_CT_RELATED + 1))
 #define STATE_NEW     (1u << (IP_CT_NEW + 1))
 
 /* clang-format off */
@@ -622,7 +623,7 @@ static void inward(struct nft_batch *t)
 	nft_cmp8(t, NFT_CMP_EQ, 1, ROUTE_ORIGINAL);
 	then(t, NF_DROP, NULL);
 	nft_rule(t, "inward");
-	state(t, STATE_INVALID);
+	state(t, STATE_INVALID | STATE_RELATED);
 	then(t, NF_DROP, NULL);
 	judged(t, "inward", NFT_META_OIFNAME);
 }
@@ -639,8 +640,9 @@ static void forward(struct nft_batch *t)
 	oif(t, NFT_CMP_NEQ, TRANSIT_UPLINK);
 	then(t, NFT_GOTO, "no_neighbour");
 	live(t, "forward", NFT_META_IIFNAME, "out");
+	/* An error about a flow that is not of this epoch, or not its own. */
 	nft_rule(t, "forward");
-	state(t, STATE_INVALID);
+	state(t, STATE_INVALID | STATE_RELATED);
 	then(t, NFT_GOTO, "no_invalid");
 	judged(t, "forward", NFT_META_IIFNAME);
 }

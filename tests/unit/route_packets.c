@@ -463,6 +463,52 @@ static void fragments(void)
 	refused(before, "spoof", "  before it is kept");
 }
 
+/* An ICMP error of a's about a flow of b's. */
+static void meddling(void)
+{
+	const struct sockaddr_in to = lab_to(WORLD, 5432);
+	struct packet p = {.proto = IPPROTO_ICMP,
+			   .flags = ICMP_DEST_UNREACH,
+			   .more = 60};
+	struct packet about = {.proto = IPPROTO_UDP,
+			       .src = WORLD,
+			       .dst = "100.96.0.9",
+			       .port = 5555};
+	struct sockaddr_in own = lab_to("0.0.0.0", 5555), from;
+	socklen_t len = sizeof(from);
+	int srv = lab_server(&lab, SOCK_DGRAM, WORLD, 5432);
+	int cli = netns_socket(lab.b, AF_INET, SOCK_DGRAM, 0, NULL);
+	struct frame f, inner;
+	uint8_t *icmp;
+	char c = 'x';
+
+	ok(!bind(cli, (void *)&own, sizeof(own)) &&
+		   !connect(cli, (const void *)&to, sizeof(to)) &&
+		   send(cli, &c, 1, 0) == 1 && lab_wait(srv, POLLIN, 3000) &&
+		   recvfrom(srv, &c, 1, 0, (void *)&from, &len) == 1 &&
+		   sendto(srv, &c, 1, 0, (void *)&from, len) == 1 &&
+		   lab_wait(cli, POLLIN, 3000) && recv(cli, &c, 1, 0) == 1,
+	   "a flow of the neighbour's");
+	tags++;
+	build4(&about, &inner);
+	build4(&p, &f);
+	icmp = f.b + 34;
+	icmp[1] = ICMP_PORT_UNREACH;
+	icmp[5] = 0;
+	/* Header and ports of what it is about, then the tag. */
+	memmove(icmp + 8 + 28, icmp + 8, sizeof(struct tag));
+	memcpy(icmp + 8, inner.b + 14, 28);
+	((uint16_t *)(void *)(icmp + 8 + 20))[0] = htons(5432);
+	memset(icmp + 2, 0, 2);
+	*(uint16_t *)(void *)(icmp + 2) = fold(sum(0, icmp, f.len - 34));
+	send_frame(&f);
+	ok(!arrived(), "an error about it by another is stopped");
+	ok(send(cli, &c, 1, 0) == 1 && lab_wait(srv, POLLIN, 3000),
+	   "it goes on");
+	fd_close(srv);
+	fd_close(cli);
+}
+
 /* Large datagrams, which are fragments on the way, in both directions. */
 static void large(void)
 {
@@ -528,6 +574,7 @@ int main(void)
 		probe(&plain[i]);
 	start(POLICY);
 	fragments();
+	meddling();
 	large();
 	outside();
 	start("{\"default\":\"allow\"}");
