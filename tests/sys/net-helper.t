@@ -51,6 +51,7 @@ ok $? "and hurts nobody else"
 box_new sb
 POLICY='{"allow":[{"domain":"allowed.test","ports":[80,7]}]}'
 NEXT='{"allow":[{"domain":"other.test","ports":[80,7]}]}'
+# shellcheck disable=SC2154 # box_new sets it
 $NETCTL attach sb "$sb" "$T/sb" "$POLICY"
 ok $? "a sandbox is attached"
 is "$(client sb echo allowed.test 7 a)" a "and served"

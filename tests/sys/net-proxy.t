@@ -7,7 +7,6 @@
 net_enter
 need_tools jq curl nsenter
 
-CLIENT=$(dirname "$0")/net_client.py
 NETCTL=$BUILD/bench/netctl
 tree_new
 net_world
@@ -22,6 +21,7 @@ ALLOW='{"domain":"allowed.test","ports":[80,443,7,22]},
 	{"domain":"loopback.test","ports":[80]},{"domain":"mixed.test"},
 	{"domain":"closed.test"}'
 POLICY="{\"allow\":[$ALLOW],$LIMITS}"
+# shellcheck disable=SC2154 # box_new sets it
 $NETCTL attach sb "$sb" "$T/sb" "$POLICY"
 ok $? "a sandbox is attached"
 is "$($NETCTL ports sb)" "7 22 80 443" "it listens on what the policy needs"
