@@ -10,7 +10,8 @@
 #       engine alone, of the same processes dumped once before, in namespaces of
 #       their own, each in a control group beside those of the sandboxes; both at
 #       most as many at once as there are CPUs, in turns
-# memory    proportional set sizes of all processes of the copies
+# memory    proportional set sizes of all processes of the copies, whose memory is
+#       of random bytes: no page is like another but its copies
 # files of a layer    milliseconds that the source stands still (frozen_ms of
 #       dsec-fork --fs-only), in which the copy of its layer is made; no bytes
 #       are copied when each copy is a snapshot.  The whole dsec-fork, which
@@ -57,7 +58,9 @@ fork_setup() {
 		    if os.fork() == 0:
 		        while True:
 		            time.sleep(1000)
-		mem = bytearray(os.urandom(1 << 20) * int(sys.argv[1]))
+		mem = bytearray(int(sys.argv[1]) << 20)
+		for i in range(0, len(mem), 1 << 20):
+		    mem[i:i + (1 << 20)] = os.urandom(1 << 20)
 		open("/srv/ready", "w").write("x")
 		while True:
 		    time.sleep(1)
@@ -292,7 +295,12 @@ part_fork_files() {
 		"$(jq -r .layer "$F/fs" | grep -vc snapshot || :)" "" '<=' 0 \
 		copies
 	fork_stop
-	umount "$F/pool/pool"
+	fork_i=0
+	until umount "$F/pool/pool" 2>/dev/null; do # what was stopped ends
+		fork_i=$((fork_i + 1))
+		[ $fork_i -lt 100 ] || die "the pool stays mounted"
+		sleep 0.1
+	done
 }
 
 fork_counter() {
