@@ -15,7 +15,7 @@ stub_end() {
 	kill "$STUB" 2>/dev/null
 	wait "$STUB" 2>/dev/null
 }
-trap 'stub_end; tree_end $?' EXIT
+trap 'end=$?; stub_end; tree_end $end' EXIT
 wait_for 10 test -S "$DSEC_RUN/net/ctl.sock"
 
 PHASES='{"setup":{"allow":[{"domain":"*.a.test"}]},"agent":{"allow":[{"domain":"b.test","ports":[8080]}]},"grade":{}}'

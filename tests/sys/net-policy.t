@@ -61,6 +61,16 @@ is "$(dsec-net p --denied | jq -r 'select(.event=="denied" and .name=="allowed.t
 	head -n 1)" name "what was denied is told"
 run dsec-net p --show
 is "$(field "$out" '"\(.phase) \(.in_force)"')" "agent true" "what is stored is in force"
+run dsec-run --detach --name f --network '{"allow":[{"domain":"allowed.test"}]}'
+dsec-net f --denied --follow >"$T/follow" &
+follow=$!
+misses f six.test "another sandbox, with a name that is denied"
+wait_for 10 grep -q '"name":"six.test"' "$T/follow"
+ok $? "--follow tells while it happens"
+dsec-pause --stop f >"$T/out"
+wait_for 10 sh -c "! kill -0 $follow 2>/dev/null"
+wait "$follow"
+is "$? $(tail -n 1 "$T/follow" | jq .ok)" "0 true" "and ends with the sandbox"
 
 # --- in part (field report 81) ---------------------------------------------------
 dsec-net p --deny-all >"$T/out"
