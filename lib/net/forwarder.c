@@ -240,6 +240,8 @@ static void take_addrs(const struct ctx *c, const struct resolver_result *res)
 		answer_v4(c, fake);
 }
 
+static void resolve(const struct ctx *c, sa_family_t family);
+
 static void take_result(const struct ctx *c, const struct resolver_result *res)
 {
 	/* The policy may have changed since the question went out. */
@@ -252,7 +254,11 @@ static void take_result(const struct ctx *c, const struct resolver_result *res)
 		take_addrs(c, res);
 		return;
 	case RESOLVER_NONE:
-		no_data(c);
+		/* A fake address stands for those of both families. */
+		if (c->f->conf.fake && res->addrs.family == AF_INET)
+			resolve(c, AF_INET6);
+		else
+			no_data(c);
 		return;
 	case RESOLVER_NO_NAME:
 		c->f->stats.nxdomain++;
@@ -303,9 +309,8 @@ static struct pend *pend_new(const struct ctx *c)
 	return p;
 }
 
-static void resolve(const struct ctx *c)
+static void resolve(const struct ctx *c, sa_family_t family)
 {
-	sa_family_t family = c->q->type == DNS_A ? AF_INET : AF_INET6;
 	const struct resolver_result *res;
 	struct pend *p = pend_new(c);
 	int r;
@@ -397,7 +402,7 @@ static void take_query(const struct ctx *c)
 	else if (v == FORWARDER_OURS)
 		answer_ours(c, fake);
 	else
-		resolve(c);
+		resolve(c, c->q->type == DNS_A ? AF_INET : AF_INET6);
 }
 
 /* 1: go on; 0: say that it is too much; -1: say nothing. */

@@ -30,7 +30,8 @@
  *   no upstream answers			SERVFAIL, EDE 22, within 5 s
  *   addresses, all of them denied		no data, EDE 15
  *   strength names				the fake address, TTL
- *						FORWARDER_FAKE_TTL
+ *						FORWARDER_FAKE_TTL; also for one
+ *						that has v6 addresses alone
  *   strength routed				those that may be used, the TTL
  *						that the cache has left
  * In both strengths the name is asked for upstream first (the answer is cached,

@@ -231,6 +231,8 @@ static void test_fake(struct upstream *u, struct resolver *r)
 	is_int(g.ede, -1, "and nothing of a policy");
 	is_int(ask(&b, "none.test", DNS_A, &g), DNS_NOERROR, "no address");
 	is_int(g.a.addrs.n, 0, "none");
+	is_int(ask(&b, "six.test", DNS_A, &g), DNS_NOERROR, "one of v6");
+	is_int(g.a.addrs.n, 1, "has a fake one as well");
 	is_int(ask(&b, "priv.test", DNS_A, &g), DNS_NOERROR, "127.0.0.1");
 	is_int(g.a.addrs.n, 0, "is not told");
 	is_int(g.ede, DNS_EDE_BLOCKED, "but why");

@@ -25,6 +25,7 @@
  *   priv	127.0.0.1
  *   mixed	10.0.0.1, 192.0.2.1
  *   zero	TTL 0
+ *   six	an address of v6 alone
  * and any other 192.0.2.1 with TTL 60 (2001:db8::1).
  */
 struct upstream {
@@ -110,7 +111,7 @@ static inline bool up_answer(struct upstream *u, const uint8_t *msg, size_t len,
 		o->data[3] |= DNS_SERVFAIL;
 	else if (up_is(&q, "refuse"))
 		o->data[3] |= DNS_REFUSED;
-	else if (up_is(&q, "none"))
+	else if (up_is(&q, "none") || (up_is(&q, "six") && q.type == DNS_A))
 		return true;
 	else if (up_is(&q, "tc") && !tcp)
 		o->data[2] |= 0x02;
