@@ -71,6 +71,7 @@ isnt "$status" 0 "the upstream itself is not reached"
 dsec-exec n -- sh -c 'curl -sN -m 60 http://broker.internal/api/stream \
 	>/tmp/stream; echo ended >>/tmp/stream' &
 STREAM=$!
+# shellcheck disable=SC2317 # by wait_for
 streams() { dsec-exec n -- grep -q . /tmp/stream; }
 wait_for 10 streams
 ok $? "a stream"
@@ -110,6 +111,7 @@ isnt "$status" 0 "not by its address either"
 
 # --- the helper's worker is replaced ---------------------------------------------
 kill -9 "$("$BUILD/bench/netctl" stats | jq .helper.worker)"
+# shellcheck disable=SC2317 # by wait_for
 again() { broker r api/www/hello && [ "$code" = 200 ]; }
 wait_for 10 again
 ok $? "the next worker has it too"

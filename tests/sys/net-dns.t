@@ -130,6 +130,7 @@ like "$(ask n udp allowed.test)" '^NOERROR 198\.1[89]\.' "another one is not lim
 # --- addresses stay ------------------------------------------------------------------
 kill -9 "$("$BUILD/bench/netctl" stats | jq .helper.worker)"
 ok $? "the worker of the helper is killed"
+# shellcheck disable=SC2317 # by wait_for
 same_again() { [ "$(ask n udp allowed.test)" = "$a" ]; }
 wait_for 10 same_again
 ok $? "a name keeps its address with the next one"
