@@ -237,8 +237,15 @@ static int describe(const struct dump *d, json_t *m, struct err *e)
 
 static json_t *warnings(const struct dump *d)
 {
-	return d->inside.warnings ? json_incref(d->inside.warnings)
-				  : json_array();
+	json_t *list = d->inside.warnings ? json_copy(d->inside.warnings)
+					  : json_array();
+
+	if (list && d->layer && d->how == POOL_COPY_COPIED)
+		json_array_append_new(
+			list, json_string("the layer was copied file by file "
+					  "while the sandbox stood still: this "
+					  "node's pool takes no snapshots"));
+	return list;
 }
 
 static const char *layer_word(const struct dump *d)

@@ -216,6 +216,12 @@ static int get(const struct tree *t, bool anew, struct engine *ret,
 	r = identity(&en, &id, e);
 	if (r < 0)
 		return r;
+	if (access(t->run, F_OK) < 0 && errno == ENOENT)
+		return err_set(e, -ENOENT, "unsupported",
+			       "the checkpoint engine was not tried since the "
+			       "node was started: %s is not there "
+			       "(dsec-doctor --fix makes it)",
+			       t->run);
 	r = engine_run_dir(t, run_dir, e);
 	if (r < 0)
 		return r;

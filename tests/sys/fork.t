@@ -45,6 +45,9 @@ is "$(jq -r '"\(.parent) \(.generation) \(.state) \(.memory)"' "$T/copies" |
 	sort -u)" "$src 1 running none" "which says of whom, and how"
 is "$(jq -r .layer "$T/copies" | sort -u | grep -Ec '^(snapshot|reflink|copied)$')" \
 	1 "and how the files were copied"
+is "$(jq -r 'select(.layer == "copied" and (.warnings |
+	any(test("copied file by file")) | not)).sandbox' "$T/copies")" "" \
+	"with a warning where that is slow"
 is "$(inside c-1 'cat /root/file; readlink /root/soft; stat -c "%a %h" /root/file
 	ls -d /root/dir; ls /etc/profile.d 2>/dev/null' | tr '\n' ' ')" \
 	"one file 600 2 /root/dir " "a copy has the files"

@@ -114,6 +114,8 @@ second_life() {
 	is "$(dsec-ps | jq -r '"\(.state) \(.level) \(.recovery)"' | sort -u)" \
 		"paused disk true" "as waiting"
 	is "$(dsec-ps --label k=v | jq -r .sandbox)" "$m" "and found by label"
+	is "$(dsec-ps m | jq -r '"\(.sandbox) \(.recovery)"')" "$m true" \
+		"and by name"
 	run timeout 20 dsec-doctor --json --only dead
 	is "$(field "$out" '.values.recovery')" 3 "dsec-doctor counts them"
 
@@ -176,8 +178,9 @@ second_life() {
 	is "$(dsec-ps "$named" | jq -r '"\(.state) \(.recovery)"')" "paused true" \
 		"and kept"
 	rm "$DSEC_CONFIG/node.json"
-	run timeout 60 dsec-pause --resume "$named"
-	is "$status $(field "$out" .state)" "0 running" "with room it comes back"
+	run timeout 60 dsec-pause --resume named
+	is "$status $(field "$out" .state)" "0 running" \
+		"with room it comes back, by its name"
 
 	run timeout 100 dsec-pause --stop --grace 0 --project root
 	is "$status" 0 "all end"
