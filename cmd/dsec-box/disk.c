@@ -11,6 +11,7 @@
 #include "ckpt/ckpt.h"
 #include "box/claim.h"
 #include "box/init_report.h"
+#include "box/reapply.h"
 #include "box/net.h"
 #include "life/teardown.h"
 #include "exec.h"
@@ -137,11 +138,7 @@ static int make_group(struct box *b, struct err *e)
 		r = box_cgroups(b, &cgroups, e);
 	if (r < 0)
 		return r;
-	lim = (struct cgroup_limits){
-		.memory_bytes = (uint64_t)json_int(spec, "memory_limit_mb", 0)
-				<< 20,
-		.pids = (uint32_t)json_int(spec, "pids_limit", 0),
-	};
+	lim = reapply_first(spec);
 	cgroup_remove(cgroups, b->id, NULL); /* if it would not go before */
 	return cgroup_make(cgroups, b->id, &lim, e);
 }

@@ -21,6 +21,14 @@ static struct cgroup_limits limits_of(const json_t *spec)
 	};
 }
 
+struct cgroup_limits reapply_first(const json_t *spec)
+{
+	struct cgroup_limits lim = limits_of(spec);
+
+	lim.cpu_milli = 0;
+	return lim;
+}
+
 static int limit_disk(const struct pool *pool, const char *id,
 		      const json_t *spec, uint64_t more, struct err *e)
 {
@@ -41,7 +49,7 @@ int reapply(const struct cgroup_root *root, const struct pool *pool,
 int reapply_later(const struct cgroup_root *root, const struct pool *pool,
 		  const char *id, const json_t *spec, struct err *e)
 {
-	struct cgroup_limits lim = limits_of(spec);
+	struct cgroup_limits lim = reapply_first(spec);
 	int r = limit_disk(pool, id, spec, WIDER_DISK, e);
 
 	if (r < 0)
@@ -50,6 +58,5 @@ int reapply_later(const struct cgroup_root *root, const struct pool *pool,
 		lim.memory_bytes += WIDER_BYTES;
 	if (lim.pids)
 		lim.pids += WIDER_PIDS;
-	lim.cpu_milli = 0;
 	return cgroup_limit(root, id, &lim, e);
 }

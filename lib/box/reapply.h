@@ -10,6 +10,12 @@
  * What spec.json says a sandbox may do, put in force on one that is there: the
  * one way for whoever brings processes back, before any of them runs.
  *
+ * reapply_first(spec): those that a control group is made with; its CPU limit
+ * comes when pid 1 runs.
+ */
+struct cgroup_limits reapply_first(const json_t *spec);
+
+/*
  * reapply(root, pool, id, spec, e):
  * Limits of its control group, and of its layer in ${pool} (NULL: they are as
  * they should be).  Network policy has its place here.

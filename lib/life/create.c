@@ -18,6 +18,7 @@
 #include "base/proc.h"
 #include "base/sig.h"
 #include "box/net.h"
+#include "box/reapply.h"
 #include "life/create_priv.h"
 #include "life/teardown.h"
 #include "sys/clone.h"
@@ -381,11 +382,7 @@ static int prepare(struct creator *c, json_t *spec, bool supervised,
 		.bury = teardown_bury,
 		.bury_arg = c->cgroups,
 	};
-	struct cgroup_limits lim = {
-		.memory_bytes = (uint64_t)json_int(spec, "memory_limit_mb", 0)
-				<< 20,
-		.pids = (uint32_t)json_int(spec, "pids_limit", 0),
-	};
+	struct cgroup_limits lim;
 	uint64_t disk = (uint64_t)json_int(spec, "disk_limit_mb", 0) << 20;
 	int r;
 
@@ -404,6 +401,7 @@ static int prepare(struct creator *c, json_t *spec, bool supervised,
 	if (r < 0)
 		return r;
 	r = pool_make(&c->pool, m->id, disk, e);
+	lim = reapply_first(spec);
 	if (r == 0)
 		r = cgroup_make(c->cgroups, m->id, &lim, e);
 	if (r == 0)

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/proc.h"
 #include "base/sig.h"
+#include "box/reapply.h"
 #include "life/create_priv.h"
 #include "life/ctl.h"
 #include "ckpt/engine.h"
@@ -118,12 +119,7 @@ static int copy_own(struct copying *k, int home, const char *name)
 
 static int make_group(struct copying *k)
 {
-	const struct cgroup_limits lim = {
-		.memory_bytes = (uint64_t)json_int(k->spec, "memory_limit_mb",
-						   0)
-				<< 20,
-		.pids = (uint32_t)json_int(k->spec, "pids_limit", 0),
-	};
+	const struct cgroup_limits lim = reapply_first(k->spec);
 
 	return cgroup_make(k->c->cgroups, k->to->made.id, &lim, k->e);
 }
