@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -296,20 +295,13 @@ static int end_files(struct job *j, struct err *e)
 static int write_state(struct job *j, struct err *e)
 {
 	auto_json json_t *state = NULL;
-	auto_free char *text = NULL;
 	int r;
 
 	r = reexec_copy(j->box, j->want.snapshot ? BOX_FREEZE : BOX_DISK,
 			&state, e);
 	if (r < 0)
 		return r;
-	text = json_dumps(state, JSON_COMPACT);
-	if (!text)
-		return err_sys(e, ENOMEM, "state");
-	r = fd_write_all(j->state_fd, text, strlen(text), e);
-	if (r == 0 && lseek(j->state_fd, 0, SEEK_SET) < 0)
-		r = err_sys(e, errno, "state");
-	return r;
+	return json_to_memfd(j->state_fd, state, e);
 }
 
 static int stand_still(struct job *j, struct err *e)
@@ -417,9 +409,9 @@ static int start_dump(struct job *j, struct err *e)
 		argv[n++] = "3";
 	}
 	argv[n++] = b->id;
-	j->state_fd = memfd_create("state", MFD_CLOEXEC);
+	j->state_fd = json_memfd(e);
 	if (j->state_fd < 0)
-		return err_sys(e, errno, "state");
+		return j->state_fd;
 	return worker_start(&j->worker, argv, j->state_fd, LIMIT_MS, e);
 }
 

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -74,25 +73,6 @@ static void pass_all(const struct box *b, const json_t *j, int memfd, bool on)
 		fcntl(own[i], F_SETFD, on ? 0 : FD_CLOEXEC);
 }
 
-static int write_down(const json_t *j, struct err *e)
-{
-	auto_free char *text = json_dumps(j, JSON_COMPACT);
-	auto_close int fd = -1;
-	int r;
-
-	if (!text)
-		return err_sys(e, ENOMEM, "state");
-	fd = memfd_create("dsec-box", MFD_CLOEXEC);
-	if (fd < 0)
-		return err_sys(e, errno, "state");
-	r = fd_write_all(fd, text, strlen(text), e);
-	if (r < 0)
-		return r;
-	if (lseek(fd, 0, SEEK_SET) < 0)
-		return err_sys(e, errno, "state");
-	return steal_fd(&fd);
-}
-
 /* argv[state_at] is the place for the descriptor. */
 static int become(struct box *b, const json_t *j, const char *program,
 		  const char **argv, size_t state_at, struct err *e)
@@ -104,9 +84,10 @@ static int become(struct box *b, const json_t *j, const char *program,
 	r = proc_libexec(program, path, sizeof(path), e);
 	if (r < 0)
 		return r;
-	fd = write_down(j, e);
-	if (fd < 0)
-		return fd;
+	fd = json_memfd(e);
+	r = fd < 0 ? fd : json_to_memfd(fd, j, e);
+	if (r < 0)
+		return r;
 	snprintf(number, sizeof(number), "%d", fd);
 	argv[state_at] = number;
 	if (b->prefetch) {

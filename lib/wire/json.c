@@ -3,6 +3,8 @@
 #include <stdarg.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/fd.h"
@@ -232,4 +234,24 @@ int json_write_file(int dirfd, const char *path, const json_t *obj,
 			       JSON_LINE_MAX);
 	text[len] = '\n'; /* in place of the NUL: a line, like all records */
 	return fd_replace(dirfd, path, text, len + 1, flags, e);
+}
+
+int json_memfd(struct err *e)
+{
+	int fd = memfd_create("json", MFD_CLOEXEC);
+
+	return fd < 0 ? err_sys(e, errno, "a file in memory") : fd;
+}
+
+int json_to_memfd(int fd, const json_t *obj, struct err *e)
+{
+	auto_free char *text = json_dumps(obj, JSON_COMPACT);
+	int r;
+
+	if (!text)
+		return err_sys(e, ENOMEM, "a file in memory");
+	r = fd_write_all(fd, text, strlen(text), e);
+	if (r == 0 && lseek(fd, 0, SEEK_SET) < 0)
+		r = err_sys(e, errno, "a file in memory");
+	return r;
 }

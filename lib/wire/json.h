@@ -71,4 +71,12 @@ int json_read_file(int dirfd, const char *path, json_t **ret_obj,
 int json_write_file(int dirfd, const char *path, const json_t *obj,
 		    unsigned flags, struct err *e);
 
+/*
+ * json_memfd(e), json_to_memfd(fd, obj, e): a file in memory (close-on-exec)
+ * that another program of ours reads from its start, whatever its size; the
+ * descriptor, and ${obj} written to it.
+ */
+int json_memfd(struct err *e);
+int json_to_memfd(int fd, const json_t *obj, struct err *e);
+
 #endif
