@@ -3,6 +3,7 @@
 #define DSEC_CKPT_CKPT_CMD_H
 
 #include "base/err.h"
+#include "base/opt.h"
 #include "wire/json.h"
 
 /* What a supervisor writes down is no longer. */
@@ -30,6 +31,14 @@ int hook_restore(const char *action);
 
 /* cmd_fail(e): the error record on stdout; the exit status for ${e}. */
 int cmd_fail(const struct err *e);
+
+/*
+ * cmd_parse(argc, argv, t, usage, take, arg, ret_id, e):
+ * A verb's command line: ${take} with each option but --help, which is a row of
+ * each table, and one word, the sandbox.  1: help was asked for, and given.
+ */
+int cmd_parse(int argc, char **argv, struct opt_table t, const char *usage,
+	      opt_flag_fn *take, void *arg, const char **ret_id, struct err *e);
 
 /* cmd_number(word, ret, e): a decimal option's value, 0 to INT_MAX. */
 int cmd_number(const char *word, int *ret, struct err *e);

@@ -53,8 +53,10 @@ static const struct opt options[] = {
 	[OPT_HELP] = {"help", NULL, 'h', NULL, "show this"},
 };
 
-static int take(struct dump *a, int row, const char *arg, struct err *e)
+static int take(void *to, int row, const char *arg, struct err *e)
 {
+	struct dump *a = to;
+
 	switch (row) {
 	case OPT_INIT:
 		return cmd_number(arg, &a->init, e);
@@ -82,8 +84,7 @@ static int take(struct dump *a, int row, const char *arg, struct err *e)
 
 static int check(const struct dump *a, struct err *e)
 {
-	if (!a->id || !tree_is_id(a->id) || !a->to || a->to[0] != '/' ||
-	    (a->layer && !tree_is_id(a->layer)) ||
+	if (!a->to || a->to[0] != '/' || (a->layer && !tree_is_id(a->layer)) ||
 	    (!a->fs_only && (a->init <= 0 || a->state < 0)) ||
 	    (a->fs_only && !a->layer))
 		return err_set(e, -EINVAL, "usage", "%s", USAGE);
@@ -93,25 +94,10 @@ static int check(const struct dump *a, struct err *e)
 /* 1: help was asked for. */
 static int parse(int argc, char **argv, struct dump *a, struct err *e)
 {
-	struct opt_parser p = {OPT_TABLE(options), argc, argv, 1, NULL, false};
-	const char *arg;
-	int row, r;
+	int r = cmd_parse(argc, argv, OPT_TABLE(options), USAGE, take, a,
+			  &a->id, e);
 
-	while ((r = opt_next(&p, &row, &arg, e)) != OPT_END) {
-		if (r == OPT_WORD && !a->id) {
-			a->id = arg;
-			continue;
-		}
-		if (r == OPT_WORD)
-			return err_set(e, -EINVAL, "usage", "%s", USAGE);
-		if (r >= 0 && row == OPT_HELP)
-			return 1;
-		if (r >= 0)
-			r = take(a, row, arg, e);
-		if (r < 0)
-			return r;
-	}
-	return check(a, e);
+	return r == 0 ? check(a, e) : r;
 }
 
 /* Some shapes never can be, whatever runs in them. */
@@ -425,10 +411,8 @@ int cmd_dump(int argc, char **argv)
 	int r;
 
 	r = parse(argc, argv, &d, &e);
-	if (r == 1) {
-		opt_help(STDOUT_FILENO, USAGE, OPT_TABLE(options));
+	if (r == 1)
 		return EXIT_OK;
-	}
 	if (r < 0)
 		return cmd_fail(&e);
 	r = run(&d, &rec, &e);

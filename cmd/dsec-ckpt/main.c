@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "box/tree.h"
 #include "ckpt_cmd.h"
 #include "wire/exit.h"
 #include "wire/record.h"
@@ -50,6 +51,51 @@ int cmd_number(const char *word, int *ret, struct err *e)
 		return err_set(e, -EINVAL, "usage", "'%s' is no number", word);
 	*ret = (int)v;
 	return 0;
+}
+
+struct parse {
+	struct opt_table table;
+	opt_flag_fn *take;
+	void *arg;
+	const char *usage, *id;
+	bool help;
+};
+
+static int parse_flag(void *arg, int row, const char *value, struct err *e)
+{
+	struct parse *p = arg;
+
+	if (strcmp(opt_row(p->table, (size_t)row)->name, "help") != 0)
+		return p->take(p->arg, row, value, e);
+	p->help = true;
+	return 0;
+}
+
+static int parse_word(void *arg, const char *word, struct err *e)
+{
+	struct parse *p = arg;
+
+	if (p->id)
+		return err_set(e, -EINVAL, "usage", "%s", p->usage);
+	p->id = word;
+	return 0;
+}
+
+int cmd_parse(int argc, char **argv, struct opt_table t, const char *usage,
+	      opt_flag_fn *take, void *arg, const char **ret_id, struct err *e)
+{
+	struct parse p = {t, take, arg, usage, NULL, false};
+	struct opt_parser o = {t, argc, argv, 1, NULL, false};
+	int r = opt_each(&o, parse_flag, parse_word, &p, e);
+
+	if (r == 0 && p.help) {
+		opt_help(STDOUT_FILENO, usage, t);
+		return 1;
+	}
+	if (r == 0 && (!p.id || !tree_is_id(p.id)))
+		return err_set(e, -EINVAL, "usage", "%s", usage);
+	*ret_id = p.id;
+	return r;
 }
 
 int cmd_hook(const char *action)

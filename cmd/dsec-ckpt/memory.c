@@ -18,15 +18,16 @@ static const struct opt opts[] = {
 	{"timeout-ms", NULL, 0, "N", "give up after so long (60000)"},
 	{"help", NULL, 'h', NULL, "print this"},
 };
-enum { OPT_TIMEOUT, OPT_HELP };
 
 static const char usage[] =
 	"dsec-ckpt reclaim|prefetch|pss [--timeout-ms N] ID";
 
-static int take_timeout(const char *text, unsigned *ret_ms, struct err *e)
+static int take(void *to, int row, const char *text, struct err *e)
 {
+	struct memory_job *job = to;
 	int ms, r;
 
+	(void)row; /* there is but one */
 	r = cmd_number(text, &ms, e);
 	if (r < 0)
 		return r;
@@ -34,42 +35,7 @@ static int take_timeout(const char *text, unsigned *ret_ms, struct err *e)
 		return err_set(e, -EINVAL, "usage",
 			       "--timeout-ms %d: from 1 to %d", ms,
 			       TIMEOUT_MAX_MS);
-	*ret_ms = (unsigned)ms;
-	return 0;
-}
-
-/* 1: there is nothing more to do. */
-static int parse(struct memory_job *job, int argc, char **argv, struct err *e)
-{
-	struct opt_parser p = {.table = OPT_TABLE(opts),
-			       .argc = argc,
-			       .argv = argv,
-			       .i = 1};
-	const char *arg;
-	int row, r;
-
-	while ((r = opt_next(&p, &row, &arg, e)) != OPT_END) {
-		if (r == OPT_WORD && job->id)
-			return err_set(e, -EINVAL, "usage", "%s", usage);
-		if (r == OPT_WORD) {
-			job->id = arg;
-			continue;
-		}
-		if (r < 0)
-			return r;
-		if (row == OPT_HELP) {
-			opt_help(STDOUT_FILENO, usage, p.table);
-			return 1;
-		}
-		r = take_timeout(arg, &job->opts.timeout_ms, e);
-		if (r < 0)
-			return r;
-	}
-	if (!job->id || p.i < argc)
-		return err_set(e, -EINVAL, "usage", "%s", usage);
-	if (!tree_is_id(job->id))
-		return err_set(e, -EINVAL, "usage", "'%s' is no sandbox's id",
-			       job->id);
+	job->opts.timeout_ms = (unsigned)ms;
 	return 0;
 }
 
@@ -102,7 +68,8 @@ int memory_run(int argc, char **argv, memory_fn *fn)
 	struct err e = {0};
 	int r;
 
-	r = parse(&job, argc, argv, &e);
+	r = cmd_parse(argc, argv, OPT_TABLE(opts), usage, take, &job, &job.id,
+		      &e);
 	if (r == 1)
 		return EXIT_OK;
 	if (r == 0)

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -52,8 +51,10 @@ struct job {
 	struct restore rs;
 };
 
-static int take(struct args *a, int row, const char *arg, struct err *e)
+static int take(void *to, int row, const char *arg, struct err *e)
 {
+	struct args *a = to;
+
 	switch (row) {
 	case OPT_FROM:
 		a->from = arg;
@@ -71,28 +72,12 @@ static int take(struct args *a, int row, const char *arg, struct err *e)
 /* 1: help was asked for. */
 static int parse(int argc, char **argv, struct args *a, struct err *e)
 {
-	struct opt_parser p = {OPT_TABLE(options), argc, argv, 1, NULL, false};
-	const char *arg;
-	int row, r;
+	int r = cmd_parse(argc, argv, OPT_TABLE(options), USAGE, take, a,
+			  &a->id, e);
 
-	while ((r = opt_next(&p, &row, &arg, e)) != OPT_END) {
-		if (r == OPT_WORD && !a->id) {
-			a->id = arg;
-			continue;
-		}
-		if (r == OPT_WORD)
-			return err_set(e, -EINVAL, "usage", "%s", USAGE);
-		if (r >= 0 && row == OPT_HELP)
-			return 1;
-		if (r >= 0)
-			r = take(a, row, arg, e);
-		if (r < 0)
-			return r;
-	}
-	if (!a->id || !tree_is_id(a->id) || !a->from || a->from[0] != '/' ||
-	    a->state < 3)
-		return err_set(e, -EINVAL, "usage", "%s", USAGE);
-	return 0;
+	if (r == 0 && (!a->from || a->from[0] != '/' || a->state < 3))
+		r = err_set(e, -EINVAL, "usage", "%s", USAGE);
+	return r;
 }
 
 /* First of all: the numbers of its descriptors must be free for it. */
@@ -205,25 +190,6 @@ static int pass(const struct job *j, struct err *e)
 	return 0;
 }
 
-static int write_state(const struct job *j, struct err *e)
-{
-	auto_free char *text = json_dumps(j->state, JSON_COMPACT);
-	auto_close int fd = -1;
-	int r;
-
-	if (!text)
-		return err_sys(e, ENOMEM, "state");
-	fd = memfd_create("dsec-box", 0);
-	if (fd < 0)
-		return err_sys(e, errno, "state");
-	r = fd_write_all(fd, text, strlen(text), e);
-	if (r < 0)
-		return r;
-	if (lseek(fd, 0, SEEK_SET) < 0)
-		return err_sys(e, errno, "state");
-	return steal_fd(&fd);
-}
-
 /* Returns only where it cannot be executed. */
 static int become_box(const struct job *j, struct err *e)
 {
@@ -235,9 +201,11 @@ static int become_box(const struct job *j, struct err *e)
 	r = proc_libexec("dsec-box", path, sizeof(path), e);
 	if (r < 0)
 		return r;
-	fd = write_state(j, e);
-	if (fd < 0)
-		return fd;
+	fd = json_memfd(e);
+	r = fd < 0 ? fd : json_to_memfd(fd, j->state, e);
+	if (r < 0)
+		return r;
+	fcntl(fd, F_SETFD, 0);
 	snprintf(number, sizeof(number), "%d", fd);
 	if (!j->a.resume) /* or what came meanwhile is lost, and we with it */
 		sig_reset();
@@ -306,10 +274,8 @@ int cmd_restore(int argc, char **argv)
 	int r;
 
 	r = parse(argc, argv, &j.a, &e);
-	if (r == 1) {
-		opt_help(STDOUT_FILENO, USAGE, OPT_TABLE(options));
+	if (r == 1)
 		return EXIT_OK;
-	}
 	if (r < 0)
 		return cmd_fail(&e);
 	if (j.a.status >= 0)

@@ -129,9 +129,10 @@ static int unmount(struct doctor *d, struct err *e)
 
 /* --- the command line ---------------------------------------------------- */
 
-static int flag(int row, const char *arg, struct doctor *d, struct err *e)
+static int flag(void *to, int row, const char *arg, struct err *e)
 {
 	auto_json json_t *obj = json_object();
+	struct doctor *d = to;
 	int r;
 
 	switch (row) {
@@ -166,24 +167,21 @@ static int flag(int row, const char *arg, struct doctor *d, struct err *e)
 	}
 }
 
+static int no_word(void *to, const char *word, struct err *e)
+{
+	(void)to;
+	return err_set(e, -EINVAL, "usage", "'%s': there is nothing to name",
+		       word);
+}
+
 static int parse(int argc, char **argv, struct doctor *d, struct err *e)
 {
 	struct opt_parser p = {.table = OPT_TABLE(fields),
 			       .argc = argc,
 			       .argv = argv,
 			       .i = 1};
-	const char *arg = NULL;
-	int kind, row = 0, r = 0;
+	int r = opt_each(&p, flag, no_word, d, e);
 
-	while (r >= 0) {
-		kind = opt_next(&p, &row, &arg, e);
-		if (kind == OPT_END)
-			break;
-		if (kind == OPT_WORD)
-			return err_set(e, -EINVAL, "usage",
-				       "'%s': there is nothing to name", arg);
-		r = kind < 0 ? kind : flag(row, arg, d, e);
-	}
 	if (r < 0)
 		return r;
 	if (arg_fix + arg_leaks + arg_unmount > 1)

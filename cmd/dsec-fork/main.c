@@ -214,8 +214,14 @@ static int set_op(const char *op, const char *snapshot, struct err *e)
 	return 0;
 }
 
-static int flag(int row, const char *arg, json_t *defaults, struct err *e)
+/* What the command line comes to. */
+struct line {
+	json_t *defaults, *words;
+};
+
+static int flag(void *to, int row, const char *arg, struct err *e)
 {
+	json_t *defaults = ((struct line *)to)->defaults;
 	char *end;
 	unsigned long n;
 
@@ -245,8 +251,9 @@ static int flag(int row, const char *arg, json_t *defaults, struct err *e)
 }
 
 /* Words become requests of their own, numbered like lines. */
-static int add_word(json_t *words, const char *word, struct err *e)
+static int add_word(void *to, const char *word, struct err *e)
 {
+	json_t *words = ((struct line *)to)->words;
 	json_t *req = json_pack("{s:i, s:s}", "id",
 				(int)json_array_size(words) + 1, "sandbox",
 				word);
@@ -264,21 +271,9 @@ static int parse(int argc, char **argv, json_t *defaults, json_t *words,
 			       .argc = argc,
 			       .argv = argv,
 			       .i = 1};
-	const char *arg = NULL;
-	int kind, row = 0, r = 0;
+	struct line line = {defaults, words};
 
-	while (r >= 0) {
-		kind = opt_next(&p, &row, &arg, e);
-		if (kind == OPT_END)
-			break;
-		if (kind == OPT_WORD)
-			r = add_word(words, arg, e);
-		else
-			r = kind < 0 ? kind : flag(row, arg, defaults, e);
-	}
-	for (; r >= 0 && p.i < argc; p.i++)
-		r = add_word(words, argv[p.i], e);
-	return r < 0 ? r : 0;
+	return opt_each(&p, flag, add_word, &line, e);
 }
 
 /* What needs no sandbox is one request by itself. */

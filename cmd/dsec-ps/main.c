@@ -265,8 +265,10 @@ static int work(struct app *app, struct err *e)
 
 /* --- the command line ---------------------------------------------------- */
 
-static int flag(int row, const char *arg, json_t *defaults, struct err *e)
+static int flag(void *to, int row, const char *arg, struct err *e)
 {
+	json_t *defaults = ((struct app *)to)->defaults;
+
 	switch (row) {
 	case ROW_WAIT:
 		arg_wait = true;
@@ -291,8 +293,10 @@ static int flag(int row, const char *arg, json_t *defaults, struct err *e)
 	}
 }
 
-static int add_word(struct app *app, const char *word, struct err *e)
+static int add_word(void *to, const char *word, struct err *e)
 {
+	struct app *app = to;
+
 	if (json_array_append_new(app->words, json_string(word)) == 0)
 		return 0;
 	return err_set(e, -EINVAL, "usage", "a sandbox's name is not UTF-8");
@@ -334,20 +338,8 @@ static int parse(int argc, char **argv, struct app *app, struct err *e)
 			       .argc = argc,
 			       .argv = argv,
 			       .i = 1};
-	const char *arg = NULL;
-	int kind, row = 0, r = 0;
+	int r = opt_each(&p, flag, add_word, app, e);
 
-	while (r >= 0) {
-		kind = opt_next(&p, &row, &arg, e);
-		if (kind == OPT_END)
-			break;
-		if (kind == OPT_WORD)
-			r = add_word(app, arg, e);
-		else
-			r = kind < 0 ? kind : flag(row, arg, app->defaults, e);
-	}
-	for (; r >= 0 && p.i < argc; p.i++)
-		r = add_word(app, argv[p.i], e);
 	return r < 0 ? r : check_flags(app, e);
 }
 

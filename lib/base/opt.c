@@ -141,3 +141,23 @@ void opt_help(int fd, const char *usage, struct opt_table t)
 			help_row(fd, o);
 	}
 }
+
+int opt_each(struct opt_parser *p, opt_flag_fn *flag, opt_word_fn *word,
+	     void *arg, struct err *e)
+{
+	const char *value = NULL;
+	int kind, row = 0, r = 0;
+
+	while (r >= 0) {
+		kind = opt_next(p, &row, &value, e);
+		if (kind == OPT_END)
+			break;
+		if (kind == OPT_WORD)
+			r = word(arg, value, e);
+		else
+			r = kind < 0 ? kind : flag(arg, row, value, e);
+	}
+	for (; r >= 0 && p->i < p->argc; p->i++)
+		r = word(arg, p->argv[p->i], e);
+	return r < 0 ? r : 0;
+}

@@ -49,6 +49,16 @@ enum { OPT_END = -1, OPT_WORD = -2 };
 int opt_next(struct opt_parser *p, int *ret_row, const char **ret_arg,
 	     struct err *e);
 
+/*
+ * opt_each(p, flag, word, arg, e):
+ * All of the command line, to its end or the first failure: ${flag} with each
+ * row and its argument, ${word} with each plain word, also those after "--".
+ */
+typedef int opt_flag_fn(void *arg, int row, const char *value, struct err *e);
+typedef int opt_word_fn(void *arg, const char *word, struct err *e);
+int opt_each(struct opt_parser *p, opt_flag_fn *flag, opt_word_fn *word,
+	     void *arg, struct err *e);
+
 /* opt_row(t, i): row ${i} of ${t}. */
 const struct opt *opt_row(struct opt_table t, size_t i);
 
