@@ -34,16 +34,22 @@ static size_t digests_of(const json_t *claim, struct digest *d)
 	return n;
 }
 
-static int one(const struct tree *t, const char *id, claim_layers_fn *fn,
-	       void *arg, struct err *e)
+struct each {
+	const struct tree *t;
+	claim_layers_fn *fn;
+	void *arg;
+};
+
+static int one(void *arg, const char *id, struct err *e)
 {
 	struct digest layers[ENV_LAYERS_MAX];
 	auto_json json_t *claim = NULL;
+	const struct each *u = arg;
 	char path[PATH_MAX];
 	size_t n;
 	int r;
 
-	r = tree_path(path, e, "%s/sb/%s/claim.json", t->run, id);
+	r = tree_path(path, e, "%s/sb/%s/claim.json", u->t->run, id);
 	if (r == 0)
 		r = json_read_file(AT_FDCWD, path, &claim, e);
 	if (r == -ENOENT || r == -ENOTDIR)
@@ -52,26 +58,13 @@ static int one(const struct tree *t, const char *id, claim_layers_fn *fn,
 	if (r < 0)
 		return err_wrap(e, r, "claim of '%s'", id);
 	n = digests_of(claim, layers);
-	return n ? fn(arg, id, claim, layers, n, e) : 0;
+	return n ? u->fn(u->arg, id, claim, layers, n, e) : 0;
 }
 
 int claim_layers(const struct tree *t, claim_layers_fn *fn, void *arg,
 		 struct err *e)
 {
-	auto_dir DIR *d = NULL;
-	const struct dirent *de;
-	char path[PATH_MAX];
-	int r;
+	struct each u = {t, fn, arg};
 
-	r = tree_path(path, e, "%s/sb", t->run);
-	if (r < 0)
-		return r;
-	d = opendir(path);
-	if (!d)
-		return errno == ENOENT ? 0
-				       : err_sys(e, errno, "open '%s'", path);
-	while (r == 0 && (de = readdir(d)))
-		if (tree_is_id(de->d_name))
-			r = one(t, de->d_name, fn, arg, e);
-	return r;
+	return tree_each(t->run, one, &u, e);
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -229,4 +230,24 @@ int tree_find(const struct tree *t, const char *word, char *id, struct err *e)
 	return tree_is_id(id) ? 0
 			      : err_set(e, -ENOENT, "sandbox_unknown",
 					"no sandbox has the name '%s'", word);
+}
+
+int tree_each(const char *top, tree_fn *fn, void *arg, struct err *e)
+{
+	auto_dir DIR *d = NULL;
+	const struct dirent *de;
+	char path[PATH_MAX];
+	int r;
+
+	r = tree_path(path, e, "%s/sb", top);
+	if (r < 0)
+		return r;
+	d = opendir(path);
+	if (!d)
+		return errno == ENOENT ? 0
+				       : err_sys(e, errno, "open '%s'", path);
+	while (r == 0 && (de = readdir(d)))
+		if (tree_is_id(de->d_name))
+			r = fn(arg, de->d_name, e);
+	return r;
 }

@@ -50,6 +50,14 @@ int tree_node(const struct tree *t, char *name, struct err *e);
  */
 int tree_find(const struct tree *t, const char *word, char *id, struct err *e);
 
+/*
+ * tree_each(top, fn, arg, e):
+ * Each id in ${top}/sb, the run tree's or the library's, until ${fn} returns
+ * something other than 0, which is returned.
+ */
+typedef int tree_fn(void *arg, const char *id, struct err *e);
+int tree_each(const char *top, tree_fn *fn, void *arg, struct err *e);
+
 /* tree_path(buf, fmt, ...): snprintf into buf[PATH_MAX]; -ENAMETOOLONG. */
 int tree_path(char *buf, struct err *e, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));

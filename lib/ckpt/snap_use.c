@@ -12,12 +12,9 @@
 static int check_layers(const struct tree *t, const json_t *spec, struct err *e)
 {
 	const struct image_where w = {t->run, t->lib, t->config};
-	struct image image;
-	int r = image_again(&w, spec, &image, e);
+	int r = image_check(&w, spec, e);
 
-	if (r == 0)
-		image_done(&image);
-	else if (e && !strcmp(e->code, "image_unknown"))
+	if (r < 0 && e && !strcmp(e->code, "image_unknown"))
 		e->code = "incompatible";
 	return r;
 }

@@ -194,6 +194,17 @@ int image_again(const struct image_where *where, const json_t *spec,
 	return r;
 }
 
+int image_check(const struct image_where *where, const json_t *spec,
+		struct err *e)
+{
+	struct image image;
+	int r = image_again(where, spec, &image, e);
+
+	if (r == 0)
+		image_done(&image);
+	return r;
+}
+
 bool image_fresh(const struct image *img)
 {
 	struct stat st;

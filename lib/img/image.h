@@ -103,6 +103,10 @@ void image_done(struct image *img);
 int image_again(const struct image_where *where, const json_t *spec,
 		struct image *ret, struct err *e);
 
+/* image_check(where, spec, e): would image_again() find all of it? */
+int image_check(const struct image_where *where, const json_t *spec,
+		struct err *e);
+
 /* image_fresh(img): every name still is the file it was when image_open()
  * looked: one stat each. */
 bool image_fresh(const struct image *img);

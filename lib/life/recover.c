@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -7,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -47,29 +45,28 @@ static int read_spec(const struct tree *t, const char *id, json_t **ret,
 	return r < 0 ? r : json_read_file(AT_FDCWD, path, ret, e);
 }
 
+struct each {
+	const struct tree *t;
+	recover_fn *fn;
+	void *arg;
+};
+
+static int one(void *arg, const char *id, struct err *e)
+{
+	auto_json json_t *spec = NULL;
+	const struct each *u = arg;
+
+	if (!recover_waits(u->t, id))
+		return 0;
+	(void)read_spec(u->t, id, &spec, NULL);
+	return u->fn(u->arg, id, spec, e);
+}
+
 int recover_each(const struct tree *t, recover_fn *fn, void *arg, struct err *e)
 {
-	auto_dir DIR *d = NULL;
-	const struct dirent *de;
-	char path[PATH_MAX];
-	int r;
+	struct each u = {t, fn, arg};
 
-	r = tree_path(path, e, "%s/sb", t->lib);
-	if (r < 0)
-		return r;
-	d = opendir(path);
-	if (!d)
-		return errno == ENOENT ? 0
-				       : err_sys(e, errno, "open '%s'", path);
-	while (r == 0 && (de = readdir(d))) {
-		auto_json json_t *spec = NULL;
-
-		if (!tree_is_id(de->d_name) || !recover_waits(t, de->d_name))
-			continue;
-		(void)read_spec(t, de->d_name, &spec, NULL);
-		r = fn(arg, de->d_name, spec, e);
-	}
-	return r;
+	return tree_each(t->lib, one, &u, e);
 }
 
 struct named {
@@ -179,18 +176,6 @@ static int check_checkpoint(int dir, const char *id, struct err *e)
 	return r;
 }
 
-static int check_layers(const struct tree *t, const json_t *spec, struct err *e)
-{
-	const struct image_where where = {t->run, t->lib, t->config};
-	struct image image;
-	int r;
-
-	r = image_again(&where, spec, &image, e);
-	if (r == 0)
-		image_done(&image);
-	return r;
-}
-
 /* Its uids may have changed; those on the disk are the sandbox's own. */
 static int write_spec(int dir, json_t *spec, const struct claim *claim,
 		      struct err *e)
@@ -210,7 +195,7 @@ static int write_spec(int dir, json_t *spec, const struct claim *claim,
 /* What it knew, as its new program wants it: in a memfd. */
 static int open_state(int dir, struct err *e)
 {
-	auto_free char *text = NULL, *out = NULL;
+	auto_free char *text = NULL;
 	auto_json json_t *state = NULL;
 	auto_close int fd = -1;
 	size_t len = 0;
@@ -225,15 +210,8 @@ static int open_state(int dir, struct err *e)
 			       "what its supervisor knew does not read");
 	if (json_object_set_new(state, "recover", json_true()) < 0)
 		return err_sys(e, ENOMEM, "state");
-	out = json_dumps(state, JSON_COMPACT);
-	if (!out)
-		return err_sys(e, ENOMEM, "state");
-	fd = memfd_create("state", MFD_CLOEXEC);
-	if (fd < 0)
-		return err_sys(e, errno, "state");
-	r = fd_write_all(fd, out, strlen(out), e);
-	if (r == 0 && lseek(fd, 0, SEEK_SET) < 0)
-		r = err_sys(e, errno, "state");
+	fd = json_memfd(e);
+	r = fd < 0 ? fd : json_to_memfd(fd, state, e);
 	return r < 0 ? r : steal_fd(&fd);
 }
 
@@ -401,6 +379,7 @@ static int bring_back(const struct tree *t, struct cgroup_root *cgroups,
 		.bury = teardown_bury,
 		.bury_arg = cgroups,
 	};
+	const struct image_where where = {t->run, t->lib, t->config};
 	struct claim claim = {.fd = -1};
 	int r;
 
@@ -408,7 +387,7 @@ static int bring_back(const struct tree *t, struct cgroup_root *cgroups,
 	if (r == 0)
 		r = check_checkpoint(dir, id, e);
 	if (r == 0)
-		r = check_layers(t, spec, e);
+		r = image_check(&where, spec, e);
 	if (r < 0)
 		return r;
 	want.spec = spec;
