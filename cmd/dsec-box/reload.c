@@ -27,7 +27,7 @@
 /* Are there processes? */
 static bool is_alive(const struct box *b)
 {
-	return b->init_pid != 0;
+	return b->init_pid > 0;
 }
 
 static uint64_t get(const json_t *j, const char *key)

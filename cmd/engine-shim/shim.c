@@ -11,6 +11,8 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include "sys/raw.h"
+
 /*
  * Two questions that the checkpoint engine asks the kernel are answered here
  * where the kernel does not, and one process is made as ours are.  This takes
@@ -67,39 +69,6 @@ static const char names[RLIM_NLIMITS][NAME_COLUMNS] = {
 	[RLIMIT_RTTIME] = "Max realtime timeout",
 };
 
-static long call(long nr, long a, long b, long c, long d, long e, long f)
-{
-#if defined(__x86_64__)
-	register long r10 __asm__("r10") = d;
-	register long r8 __asm__("r8") = e;
-	register long r9 __asm__("r9") = f;
-	long ret;
-
-	__asm__ volatile("syscall"
-			 : "=a"(ret)
-			 : "a"(nr), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8),
-			   "r"(r9)
-			 : "rcx", "r11", "memory");
-	return ret;
-#elif defined(__aarch64__)
-	register long x8 __asm__("x8") = nr;
-	register long x0 __asm__("x0") = a;
-	register long x1 __asm__("x1") = b;
-	register long x2 __asm__("x2") = c;
-	register long x3 __asm__("x3") = d;
-	register long x4 __asm__("x4") = e;
-	register long x5 __asm__("x5") = f;
-
-	__asm__ volatile("svc 0"
-			 : "+r"(x0)
-			 : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5)
-			 : "memory");
-	return x0;
-#else
-#error "how this architecture makes system calls"
-#endif
-}
-
 static char *add_number(char *at, unsigned long n)
 {
 	char digits[20];
@@ -131,16 +100,16 @@ static bool read_limits(long pid, char *text, size_t size)
 	at = add_number(at, (unsigned long)pid);
 	at = add_text(at, "/limits");
 	*at = '\0';
-	fd = call(__NR_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0, 0,
-		  0);
+	fd = raw_call6(__NR_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC,
+		       0, 0, 0);
 	if (fd < 0)
 		return false;
 	do {
-		n = call(__NR_read, fd, (long)text + (long)len,
-			 (long)(size - 1 - len), 0, 0, 0);
+		n = raw_call6(__NR_read, fd, (long)text + (long)len,
+			      (long)(size - 1 - len), 0, 0, 0);
 		len += n > 0 ? (size_t)n : 0;
 	} while (n > 0 && len < size - 1);
-	call(__NR_close, fd, 0, 0, 0, 0, 0);
+	raw_call6(__NR_close, fd, 0, 0, 0, 0, 0);
 	text[len] = '\0';
 	return n == 0;
 }
@@ -224,15 +193,15 @@ static const char *watches(size_t *len)
 	long fd, end = 0, at;
 
 	if (path) {
-		fd = call(__NR_openat, AT_FDCWD, (long)path,
-			  O_RDONLY | O_CLOEXEC, 0, 0, 0);
+		fd = raw_call6(__NR_openat, AT_FDCWD, (long)path,
+			       O_RDONLY | O_CLOEXEC, 0, 0, 0);
 		if (fd >= 0)
-			end = call(__NR_lseek, fd, 0, 2, 0, 0, 0);
-		at = end > 0 ? call(__NR_mmap, 0, end, PROT_READ, MAP_PRIVATE,
-				    fd, 0)
+			end = raw_call6(__NR_lseek, fd, 0, 2, 0, 0, 0);
+		at = end > 0 ? raw_call6(__NR_mmap, 0, end, PROT_READ,
+					 MAP_PRIVATE, fd, 0)
 			     : 0;
 		if (fd >= 0)
-			call(__NR_close, fd, 0, 0, 0, 0, 0);
+			raw_call6(__NR_close, fd, 0, 0, 0, 0, 0);
 		if (at > 0) {
 			text = (const char *)at;
 			size = (size_t)end;
@@ -296,8 +265,8 @@ static long open_watch(long mount, const struct handle *h, long flags)
 
 	if (h->bytes > sizeof(h->data) || !find_watch(h, path, sizeof(path)))
 		return -ESTALE;
-	return call(__NR_openat, mount, (long)path, flags | O_NOFOLLOW, 0, 0,
-		    0);
+	return raw_call6(__NR_openat, mount, (long)path, flags | O_NOFOLLOW, 0,
+			 0, 0);
 }
 
 /* The uid to own a user namespace; -1: whoever we are. */
@@ -323,16 +292,17 @@ static long clone_owned(long args, long size)
 	long uid = owner(), r;
 
 	if (uid < 0)
-		return call(__NR_clone3, args, size, 0, 0, 0, 0);
-	call(__NR_prctl, PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0, 0);
-	call(__NR_setresuid, -1, uid, -1, 0, 0, 0);
-	call(__NR_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0, 0);
-	r = call(__NR_clone3, args, size, 0, 0, 0, 0);
+		return raw_call6(__NR_clone3, args, size, 0, 0, 0, 0);
+	raw_call6(__NR_prctl, PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0,
+		  0, 0);
+	raw_call6(__NR_setresuid, -1, uid, -1, 0, 0, 0);
+	raw_call6(__NR_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0, 0);
+	r = raw_call6(__NR_clone3, args, size, 0, 0, 0, 0);
 	if (r == 0)
 		return 0;
-	call(__NR_setresuid, -1, 0, -1, 0, 0, 0);
-	call(__NR_prctl, PR_SET_SECUREBITS, 0, 0, 0, 0, 0);
-	call(__NR_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0, 0);
+	raw_call6(__NR_setresuid, -1, 0, -1, 0, 0, 0);
+	raw_call6(__NR_prctl, PR_SET_SECUREBITS, 0, 0, 0, 0, 0);
+	raw_call6(__NR_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0, 0);
 	return r;
 }
 
@@ -347,7 +317,7 @@ EXPORT long syscall(long nr, long a, long b, long c, long d, long e, long f)
 {
 	char text[LIMITS_MAX];
 	long r = makes_userns(nr, a) ? clone_owned(a, b)
-				     : call(nr, a, b, c, d, e, f);
+				     : raw_call6(nr, a, b, c, d, e, f);
 
 	if (nr == __NR_prlimit64 && r == -EPERM && a > 0 && b >= 0 &&
 	    b < (long)RLIM_NLIMITS && !c && d &&

@@ -226,14 +226,13 @@ static int make_leaves(const struct restore *rs, struct err *e)
 
 /* Every process stands still under the engine's hand: into its leaf, which is
  * frozen, so that it does not run when the engine lets go. */
-static int pre_resume(const struct restore *rs, pid_t init, struct err *e)
+static int pre_resume(const struct restore *rs, struct err *e)
 {
 	auto_free struct restore_pid *pids = NULL;
 	const char *leaf;
 	size_t n = 0;
 	int r;
 
-	(void)init;
 	r = make_leaves(rs, e);
 	if (r == 0)
 		r = restore_pids(rs, &pids, &n, e);
@@ -257,7 +256,7 @@ int restore_hook_serve(const struct restore *rs, struct restore_hook *h,
 	if (!strcmp(q.action, "setup-namespaces"))
 		r = setup_namespaces(rs, q.init, e);
 	else
-		r = pre_resume(rs, q.init, e);
+		r = pre_resume(rs, e);
 	if (write(h->ack[1], r < 0 ? "n" : "y", 1) != 1 && r == 0)
 		r = err_sys(e, errno, "answer the engine");
 	return r;

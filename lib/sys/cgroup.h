@@ -162,12 +162,9 @@ int cgroup_freezer_set(const struct cgroup_freezer *f, bool on,
 void cgroup_freezer_done(struct cgroup_freezer *f);
 
 /*
- * cgroup_freeze_begin(root, id, on, e): cgroup_freeze() without waiting.
  * cgroup_is_frozen(root, id, leaf, e): 1 when all of the sandbox, or of a leaf,
  * is frozen by whatever froze it; 0; -errno.
  */
-int cgroup_freeze_begin(const struct cgroup_root *root, const char *id, bool on,
-			struct err *e);
 int cgroup_is_frozen(const struct cgroup_root *root, const char *id,
 		     const char *leaf, struct err *e);
 

@@ -232,18 +232,6 @@ int cgroup_freeze(const struct cgroup_root *root, const char *id, bool on,
 	return r;
 }
 
-int cgroup_freeze_begin(const struct cgroup_root *root, const char *id, bool on,
-			struct err *e)
-{
-	char dir[CGROUP_PATH_MAX];
-	int r;
-
-	r = cgroup_path(dir, id, NULL, NULL, e);
-	if (r == 0)
-		r = cgroup_freeze_dir(root, dir, on, 0, e);
-	return r < 0 ? r : 0;
-}
-
 int cgroup_leaf_freeze(const struct cgroup_root *root, const char *id,
 		       const char *leaf, bool on, unsigned timeout_ms,
 		       struct err *e)
