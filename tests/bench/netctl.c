@@ -8,6 +8,7 @@
  *new sockets netctl policy ID RULES		prints how many connections were
  *cut netctl detach|ports|stats ID netctl stats|list|ping|start
  */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -19,6 +20,7 @@
 
 #include "base/clock.h"
 #include "net/helper.h"
+#include "net/transit.h"
 #include "sys/netns.h"
 
 static int compile(const char *text, struct netpol **ret, struct err *e)
@@ -90,6 +92,67 @@ static int attach(struct helper *h, char **argv, bool again, struct err *e)
 	return helper_attach(h, &a, e);
 }
 
+static int link_of(pid_t pid, uint32_t slot, struct helper *h, char *address,
+		   struct err *e)
+{
+	struct transit_link link = {.slot = slot};
+	auto_close int transit = -1, inside = -1;
+	struct in_addr in;
+	int r;
+
+	r = transit_address(0x64600000, 16, slot, &link.address, e);
+	if (r < 0)
+		return r;
+	transit = transit_open(getenv("DSEC_RUN"), e);
+	if (transit < 0)
+		return transit;
+	inside = netns_of(pid, e);
+	if (inside < 0)
+		return inside;
+	r = helper_transit(h, transit, e);
+	if (r == 0)
+		r = transit_attach(transit, inside, &link, e);
+	in.s_addr = htonl(link.address);
+	inet_ntop(AF_INET, &in, address, INET_ADDRSTRLEN);
+	return r;
+}
+
+static int routed(struct helper *h, char **argv, struct err *e)
+{
+	uint32_t slot = (uint32_t)atoi(argv[2]);
+	char address[INET_ADDRSTRLEN], iface[16], mac[18];
+	auto_netpol struct netpol *p = NULL;
+	struct helper_attach a = {
+		.sandbox = argv[0],
+		.strength = NETPOL_ROUTED,
+		.denied = -1,
+		.names = -1,
+		.udp53 = -1,
+		.tcp53 = -1,
+		.address = address,
+		.iface = iface,
+		.mac = mac,
+	};
+	uint8_t m[6];
+	int r = compile(argv[4], &p, e);
+
+	if (r == 0)
+		r = link_of(atoi(argv[1]), slot, h, address, e);
+	if (r == 0)
+		r = a.denied = file_in(argv[3], "denied.jsonl", e);
+	if (r >= 0)
+		r = a.names = file_in(argv[3], "names", e);
+	if (r < 0)
+		return r;
+	transit_name(slot, iface);
+	transit_mac(slot, m);
+	snprintf(mac, sizeof(mac), "%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1],
+		 m[2], m[3], m[4], m[5]);
+	a.policy = netpol_json(p);
+	a.hash = netpol_hash(p);
+	return helper_attach(h, &a, e);
+}
+
 static int policy(struct helper *h, char **argv, struct err *e)
 {
 	auto_netpol struct netpol *p = NULL;
@@ -133,6 +196,8 @@ static int run(struct helper *h, int argc, char **argv, struct err *e)
 		return attach(h, argv + 2, false, e);
 	if (!strcmp(op, "again") && argc == 6)
 		return attach(h, argv + 2, true, e);
+	if (!strcmp(op, "routed") && argc == 7)
+		return routed(h, argv + 2, e);
 	if (!strcmp(op, "policy") && argc == 4)
 		return policy(h, argv + 2, e);
 	if (!strcmp(op, "detach") && id)
