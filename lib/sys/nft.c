@@ -162,7 +162,7 @@ static void drain(int fd)
 int nft_commit(struct nft_batch *t, int fd, struct err *e)
 {
 	const struct sockaddr_nl kernel = {.nl_family = AF_NETLINK};
-	uint32_t last;
+	uint32_t last = 0;
 	int r = t->r;
 
 	if (!r && t->n) {
