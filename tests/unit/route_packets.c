@@ -29,8 +29,9 @@ static struct lab lab;
 static int capture_b;
 
 struct frame {
-	uint8_t b[4096];
 	size_t len;
+	uint8_t pad[2]; /* so that what follows the MAC header is aligned */
+	uint8_t b[4094];
 };
 
 struct packet {
