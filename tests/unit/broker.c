@@ -12,6 +12,7 @@
 
 static const char secret[] = "sk-test/0123+abcd=XYZ\"q";
 
+/* Ways to write a secret down (field report 91). */
 static void test_scan(void)
 {
 	/* As other tools write the secret. */

@@ -303,6 +303,7 @@ static void test_change(struct resolver *r)
 	fd_close(fd);
 }
 
+/* Data that leaves in names (field report 73). */
 static void test_budget(struct upstream *u, struct resolver *r)
 {
 	struct forwarder_stats st;
