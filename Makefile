@@ -76,7 +76,7 @@ INTERNAL := $(foreach p,$(PROGS),$(if $($(p)_INTERNAL),$(p)))
 PUBLIC := $(filter-out $(INTERNAL),$(PROGS))
 TARGETS := $(PUBLIC:%=$(BIN)/%) $(INTERNAL:%=$(LIBEXEC)/%) $(INSTALL_LIBEXEC)
 
-.PHONY: all deps quickstart check check-quick check-unit check-big check-ckpt check-net check-rounds check-vm lint fmt \
+.PHONY: all deps quickstart check check-base check-quick check-unit check-big check-ckpt check-net check-rounds check-vm lint fmt \
 	fmt-check bench fuzz man install new clean tests
 .DEFAULT_GOAL := all
 .SECONDARY:
@@ -137,21 +137,28 @@ $(B)/bench/%: tests/bench/%.c $(B)/libdsec.a
 
 tests: all $(UNIT) $(HELPERS) $(BENCH) $(FUZZ)
 
-# The long ones of checkpoints, which tests/rounds makes longer still.
-CKPT_TESTS := $(addprefix tests/sys/,$(notdir $(wildcard tests/rounds/*.t)))
-
+# Those of checkpoints and of network policy are suites of their own too.
+CKPT_TESTS := $(sort $(filter $(addprefix tests/sys/,box-disk.t ckpt-%.t \
+	engine-%.t fork%.t matrix.t pause-many.t pause-readme.t reboot.t \
+	reclaim.t restore%.t),$(wildcard tests/sys/*.t)))
 NET_TESTS := $(sort $(wildcard tests/sys/net-*.t))
+# Those that tests/rounds makes longer still.
+LONG_TESTS := $(addprefix tests/sys/,$(notdir $(wildcard tests/rounds/*.t)))
+run_tests = BUILD=$(B) BIN=$(abspath $(BIN)) tests/run
 
 check: tests
-	BUILD=$(B) BIN=$(abspath $(BIN)) tests/run $(UNIT) \
-		$(sort $(wildcard tests/cli/*.t)) \
-		$(filter-out $(CKPT_TESTS) $(NET_TESTS),$(sort $(wildcard tests/sys/*.t)))
+	$(run_tests) $(UNIT) $(sort $(wildcard tests/cli/*.t)) \
+		$(filter-out $(LONG_TESTS),$(sort $(wildcard tests/sys/*.t)))
 
-check-net: tests
-	BUILD=$(B) BIN=$(abspath $(BIN)) tests/run $(NET_TESTS)
+check-base: tests
+	$(run_tests) $(UNIT) $(sort $(wildcard tests/cli/*.t)) $(filter-out \
+		$(CKPT_TESTS) $(NET_TESTS),$(sort $(wildcard tests/sys/*.t)))
 
 check-ckpt: tests
-	BUILD=$(B) BIN=$(abspath $(BIN)) tests/run $(CKPT_TESTS)
+	$(run_tests) $(CKPT_TESTS)
+
+check-net: tests
+	$(run_tests) $(NET_TESTS)
 
 # Without the sandboxes: what a sanitizer or valgrind build can run.
 check-quick: tests
