@@ -39,8 +39,11 @@ static int op_stats(struct worker *w, const json_t *req, json_t *ans,
 				   "the network helper does not know '%s'", id);
 	}
 	for (size_t i = 0; r == 0 && i < SBOX_BUCKETS; i++)
-		for (b = w->by_id[i]; r == 0 && b; b = b->next)
+		for (b = w->by_id[i]; r == 0 && b; b = b->next) {
 			r = add_stats(all, b, e);
+			/* Thousands of them are to fit into a line. */
+			json_object_del(json_object_get(all, b->id), "hash");
+		}
 	return r;
 }
 
@@ -90,9 +93,11 @@ static int answer(struct worker *w, struct chan_msg *m, struct err *e)
 
 	if (!ans)
 		return err_sys(e, ENOMEM, "answer");
-	if (dispatch(w, m, ans, &why) < 0)
-		bad = record_error(NULL, &why);
-	return chan_put(&w->chan, bad ? bad : ans, e);
+	if (dispatch(w, m, ans, &why) == 0 &&
+	    chan_put(&w->chan, ans, &why) == 0)
+		return 0;
+	bad = record_error(NULL, &why);
+	return chan_put(&w->chan, bad, e);
 }
 
 static void on_keeper(struct loop *l, struct loop_source *s, uint32_t events)

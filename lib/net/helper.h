@@ -104,7 +104,7 @@ must_check int helper_detach(struct helper *h, const char *sandbox,
  * of one or (NULL) all:
  *   connections (now), accepted, refused, cut, sent_bytes, received_bytes (as
  *   the sandbox sees it), dns, dns_denied, denied (attempts in all), names,
- *   hash, strength
+ *   hash (of one alone), strength
  * With NULL also "helper":{pid, worker, restarts, version, fds, rss_kb}.
  */
 must_check int helper_ports(struct helper *h, const char *sandbox,

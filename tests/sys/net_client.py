@@ -100,6 +100,13 @@ def mode_probe(name, port):
     return end_of(connect(name, port))
 
 
+def mode_quick(name, port):
+    """The same, and was it within a second?"""
+    addr, t = address(name), time.monotonic()
+    r = end_of(connect(addr, port))
+    return r + (" soon" if time.monotonic() - t < 1 else " late")
+
+
 def mode_tls(name, port, sni, ca=None):
     c = ssl.create_default_context(cafile=ca)
     c.check_hostname = False

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lines with descriptors: whole, in pieces, several at once, and wrong ones. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "../tap.h"
+#include "net/chan.h"
+
+static int open_null(void)
+{
+	return open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+static void test_many(void)
+{
+	auto_json json_t *line = NULL;
+	struct chan a = {0}, b = {0};
+	int s[2], fds[HELPER_FDS_MAX], r = 0;
+	struct err e = {0};
+	json_t *names;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s) < 0)
+		abort();
+	a.fd = s[0];
+	b.fd = s[1];
+	line = json_pack("{s:s, s:[]}", "op", "x", "fds");
+	names = json_object_get(line, "fds");
+	for (int i = 0; i < HELPER_FDS_MAX; i++) {
+		char name[8];
+
+		snprintf(name, sizeof(name), "f%d", i);
+		json_array_append_new(names, json_string(name));
+		fds[i] = open_null();
+	}
+	/* Two at once, with a line without any between them. */
+	is_int(chan_send(&a, line, fds, HELPER_FDS_MAX, &e), 0, "68 of them");
+	if (write(s[0], "{\"op\":\"y\"}\n", 11) != 11)
+		abort();
+	is_int(chan_send(&a, line, fds, HELPER_FDS_MAX, &e), 0, "once more");
+	for (int i = 0; i < HELPER_FDS_MAX; i++)
+		fd_close(fds[i]);
+	for (int n = 0; n < 3 && r >= 0;) {
+		auto_chan_msg struct chan_msg m = {0};
+
+		r = chan_next(&b, &m, &e);
+		if (r == 0)
+			r = chan_read(&b, &e);
+		else if (r > 0)
+			is_int((long long)m.nfds, n++ == 1 ? 0 : HELPER_FDS_MAX,
+			       "each line has its own");
+		if (m.nfds > 0) {
+			int fd = chan_take(&m, "f67");
+
+			ok(fd >= 0 && chan_take(&m, "f67") < 0, "taken once");
+			fd_close(fd);
+		}
+	}
+	ok(r > 0, "no error");
+	chan_done(&a);
+	chan_done(&b);
+	fd_close(s[0]);
+	fd_close(s[1]);
+}
+
+static int read_of(const char *text, bool with_fd)
+{
+	struct chan c = {0};
+	struct err e = {0};
+	int s[2], fd = open_null(), r = 1;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s) < 0)
+		abort();
+	c.fd = s[1];
+	if (fd_send(s[0], text, strlen(text), &fd, with_fd, 0) < 0)
+		abort();
+	fd_close(fd);
+	fd_close(s[0]);
+	while (r > 0) {
+		auto_chan_msg struct chan_msg m = {0};
+
+		r = chan_next(&c, &m, &e);
+		if (r == 0)
+			r = chan_read(&c, &e);
+	}
+	chan_done(&c);
+	fd_close(s[1]);
+	return r;
+}
+
+int main(void)
+{
+	test_many();
+	is_int(read_of("{\"op\":\"a\"}\n", false), 0, "a line and the end");
+	is_int(read_of("{\"op\":\"a\"", false), 0, "half a line and the end");
+	is_int(read_of("garbage\n", false), -EBADMSG, "garbage");
+	is_int(read_of("[1]\n", true), -EBADMSG, "no object");
+	is_int(read_of("{\"fds\":[\"a\",\"b\"]}\n", true), -EBADMSG,
+	       "more named than came");
+	is_int(read_of("{\"op\":\"a\"}\n", true), 0, "one that nobody names");
+	return tap_done();
+}
