@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <arpa/inet.h>
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -115,6 +116,7 @@ static int compile_all(const struct tree *t, struct services *s, char *text,
 	uint64_t line = 0;
 	int r = 0;
 
+	assert(text);
 	if (json_parse(text, len, &whole, NULL) == 0) {
 		r = compile_one(t, s, text, len, 1, &status, e);
 		return r < 0 ? r : (int)status;
@@ -134,7 +136,7 @@ int mode_compile(const struct tree *t, struct err *e)
 	auto_netconf struct netconf conf = {.file = NULL};
 	auto_services struct services *s = NULL;
 	auto_free char *text = NULL;
-	size_t len;
+	size_t len = 0;
 	int r;
 
 	r = open_services(t, &conf, &s, e);

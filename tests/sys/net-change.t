@@ -15,6 +15,7 @@ stub_end() {
 	kill "$STUB" 2>/dev/null
 	wait "$STUB" 2>/dev/null
 }
+end=0
 trap 'end=$?; stub_end; tree_end $end' EXIT
 wait_for 10 test -S "$DSEC_RUN/net/ctl.sock"
 
