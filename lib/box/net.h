@@ -35,6 +35,10 @@ enum netpol_strength net_strength(const json_t *spec);
  */
 int net_plan(const struct tree *t, json_t *spec, struct err *e);
 
+/* net_has_port(spec, port): is that TCP port the node's inside?  Then nothing
+ * of the sandbox can listen there. */
+bool net_has_port(const json_t *spec, uint16_t port);
+
 /*
  * net_attach(t, id, pid, spec, e):
  * Put it in force for the live sandbox ${id} whose pid 1 is ${pid} (host's

@@ -58,6 +58,18 @@ static int ports_of(struct net *n, struct err *e)
 	return r < 0 ? err_wrap(e, r, "network policy") : 0;
 }
 
+bool net_has_port(const json_t *spec, uint16_t port)
+{
+	struct net n = {.spec = spec, .strength = net_strength(spec)};
+
+	if (n.strength != NETPOL_NAMES || ports_of(&n, NULL) < 0)
+		return false;
+	for (size_t i = 0; i < n.nports; i++)
+		if (n.port[i] == port)
+			return true;
+	return false;
+}
+
 static int open_file(const struct net *n, const char *name, int flags, int *ret,
 		     struct err *e)
 {

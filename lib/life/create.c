@@ -353,6 +353,11 @@ static int listen_outside(json_t *spec, struct created *m, struct err *e)
 		return r;
 	json_array_foreach(words, i, v) {
 		r = publish_parse(json_string_value(v), &p, e);
+		if (r == 0 && net_has_port(spec, p.inner))
+			r = err_set(e, -EINVAL, "bad_value",
+				    "'publish': port %u inside is the node's, "
+				    "for the names of the network rules",
+				    p.inner);
 		fd = r < 0 ? r : publish_listen(&p, e);
 		if (fd < 0)
 			return fd;
@@ -391,6 +396,7 @@ static int prepare(struct creator *c, json_t *spec, bool supervised,
 		r = create_use_profile(c, json_str(spec, "profile"), e);
 	if (r == 0)
 		r = net_plan(c->tree, spec, e);
+	m->network = net_strength(spec) != NETPOL_NONE;
 	if (r == 0)
 		r = tree_new_id(c->tree, m->id, e);
 	want.layers = c->image.digests;
@@ -411,7 +417,7 @@ static int prepare(struct creator *c, json_t *spec, bool supervised,
 	if (r == 0 && supervised)
 		r = listen_outside(spec, m, e);
 	/* The network of a one-shot is put in place again from it too. */
-	if (r == 0 && (supervised || net_strength(spec) != NETPOL_NONE))
+	if (r == 0 && (supervised || m->network))
 		r = write_spec(c, spec, m, e);
 	return r;
 }
@@ -491,6 +497,8 @@ int create_end(struct creator *c, struct created *m, struct err *e)
 	fd_close(m->run.report);
 	if (m->run.command_pidfd >= 0)
 		fd_close(m->run.command_pidfd);
+	if (m->network)
+		net_detach(c->tree, m->id);
 	return let_go(c, m, teardown_layer(c->tree, c->cgroups, m->id, e), e);
 }
 

@@ -45,6 +45,7 @@ struct created {
 	int publish[PUBLISH_MAX]; /* listening on the node, for its supervisor
 				   */
 	unsigned npublish;
+	bool network; /* it has one */
 };
 
 /*

@@ -336,7 +336,6 @@ int teardown_layer(const struct tree *t, const struct cgroup_root *cgroups,
 {
 	int r = clear_cgroup(cgroups, id, e);
 
-	net_detach(t, id);
 	/* While something runs nothing may be taken from under it. */
 	return r < 0 ? r : clear_lib(t, id, e);
 }
@@ -353,6 +352,7 @@ int teardown(const struct tree *t, const struct cgroup_root *cgroups,
 	}
 	r = teardown_layer(t, cgroups, id, &this);
 	keep_first(e, &first, r, &this);
+	net_detach(t, id);
 	r = clear_run(t, id, &this);
 	keep_first(e, &first, r, &this);
 	return first;

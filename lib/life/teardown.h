@@ -38,7 +38,7 @@ void teardown_name(const struct tree *t, const char *id);
  * finds it.  Goes on after a failure as far as it can and returns the first
  * one; what is left is for the next call.  The caller holds the claim's lock.
  * teardown_layer() is its middle: cgroups and the library's directory, all that
- * a one-shot has beside its claim.
+ * a one-shot without a network has beside its claim.
  */
 int teardown_layer(const struct tree *t, const struct cgroup_root *cgroups,
 		   const char *id, struct err *e);

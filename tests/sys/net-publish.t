@@ -228,6 +228,9 @@ run timeout 20 dsec-run -d --publish 203.0.113.77:0:80
 is "$(field "$out" .error.code)" bad_value "an address of another machine"
 run timeout 20 dsec-run -d --publish nonsense
 is "$(field "$out" .error.code)" bad_value "no port at all"
+run timeout 20 dsec-run -d --publish 80 \
+	--network '{"allow":[{"domain":"example.org"}]}'
+is "$(field "$out" .error.code)" bad_value "a port that the policy has inside"
 run timeout 20 dsec-run --rm --publish 80 -- true
 is "$status" 125 "a one-shot has none"
 
