@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -13,13 +12,11 @@
 #include "sys/cgroup_priv.h"
 
 /*
- * Mostly it is so within some 50 us, which is less than it takes to sleep and
- * to be woken: the first looks only let others run.  The kernel rate-limits its
- * notifications to one in 10 ms and v1 has none, so what is waited for after
- * that is slices of time, which grow.
+ * Mostly it is so within some 50 us.  The kernel rate-limits its notifications
+ * to one in 10 ms and v1 has none, so what is waited for is slices of time,
+ * which grow.  To yield instead of the first would put us behind all who run.
  */
-#define YIELD_NS     200000
-#define SLICE_MIN_NS 250000
+#define SLICE_MIN_NS 60000
 #define SLICE_MAX_NS 16000000
 
 static uint64_t now_ns(void)
@@ -35,7 +32,6 @@ struct cgroup_wait cgroup_wait_for(unsigned timeout_ms)
 	uint64_t now = now_ns();
 
 	return (struct cgroup_wait){
-		.yield_ns = now + YIELD_NS,
 		.until_ns = now + (uint64_t)timeout_ms * 1000000,
 		.slice_ns = SLICE_MIN_NS,
 	};
@@ -49,10 +45,6 @@ bool cgroup_wait_more(struct cgroup_wait *w, int fd)
 
 	if (now >= w->until_ns)
 		return false;
-	if (now < w->yield_ns) {
-		sched_yield();
-		return true;
-	}
 	if (w->until_ns - now < (uint64_t)w->slice_ns)
 		t.tv_nsec = (long)(w->until_ns - now);
 	ppoll(&p, 1, &t, NULL);

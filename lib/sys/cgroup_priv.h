@@ -77,7 +77,7 @@ int cgroup_get(int tree, const char *id, const char *file, const char *key,
  * false when all of it is over.
  */
 struct cgroup_wait {
-	uint64_t yield_ns, until_ns;
+	uint64_t until_ns;
 	long slice_ns;
 };
 struct cgroup_wait cgroup_wait_for(unsigned timeout_ms);
