@@ -355,11 +355,6 @@ static void test_leaves(const struct cgroup_root *root)
 	ok(ticks(b) > before, "it runs");
 	is_int(cgroup_leaf_add(root, "lvs", "e8", b, &e), -ENOENT,
 	       "not to a leaf that is not there");
-	good(cgroup_freeze_begin(root, "lvs", true, &e), &e, "freezing begins");
-	for (int i = 0; i < 500 && cgroup_is_frozen(root, "lvs", NULL, &e) != 1;
-	     i++)
-		poll(NULL, 0, 10);
-	is_int(cgroup_is_frozen(root, "lvs", NULL, &e), 1, "and ends");
 	good(cgroup_swap_allow(root, "lvs", true, &e), &e, "swap");
 	good(cgroup_swap_allow(root, "lvs", false, &e), &e, "none");
 	good(cgroup_kill(root, "lvs", NULL, 5000, NULL, &e), &e, "killed");
