@@ -71,6 +71,15 @@ struct setup {
 	struct transit_socks transit;
 };
 
+static void setup_close(struct setup *s)
+{
+	const int fds[] = {s->lock, s->listener, s->log, s->broker};
+
+	for (size_t i = 0; i < array_len(fds); i++)
+		if (fds[i] >= 0)
+			fd_close(fds[i]);
+}
+
 static int take_lock(struct setup *s, struct err *e)
 {
 	uint64_t until = clock_ms() + LOCK_MS;
@@ -331,9 +340,7 @@ int serve(bool background)
 	}
 	netconf_done(&s.conf);
 	transit_socks_done(&s.transit);
-	for (int *fd = &s.lock; fd <= &s.broker; fd++)
-		if (*fd >= 0)
-			fd_close(*fd);
+	setup_close(&s);
 	if (r < 0)
 		log_err(&e);
 	return r < 0 ? exit_of(&e) : EXIT_OK;

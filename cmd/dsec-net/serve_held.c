@@ -209,7 +209,7 @@ static int by_number(const void *a, const void *b)
 json_t *held_ports(const struct held *h)
 {
 	json_t *list = json_array(), *rec;
-	int ports[HELPER_FDS_MAX];
+	int ports[HELPER_FDS_MAX] = {0};
 	size_t n = 0;
 
 	for (size_t i = 0; i < h->nfds; i++)

@@ -272,7 +272,7 @@ static int start(struct launch *l, struct stage *st, struct launched *p,
 int launch_start(struct launch *l, struct launched *ret, struct err *e)
 {
 	struct launched p = {.pidfd = -1, .report = -1, .command_pidfd = -1};
-	struct net net;
+	struct net net = {0};
 	struct stage st = {
 		.l = l,
 		.join.into = -1,

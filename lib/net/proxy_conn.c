@@ -184,7 +184,7 @@ static const struct dial_ops dial_ops = {on_may, on_dialed};
 
 static void connect_to(struct conn *n, const struct dns_addrs *addrs)
 {
-	struct netaddr list[DIAL_ADDRS];
+	struct netaddr list[DIAL_ADDRS] = {0};
 	const struct dial_conf conf = {
 		.loop = n->client->proxy->loop,
 		.addrs = list,

@@ -183,7 +183,7 @@ bare_restores() {
 part_fork_memory() {
 	say "copies of $fork_mb MB and 20 processes, $fork_rounds rounds"
 	fork_i=0
-	while [ $fork_i -lt $fork_rounds ]; do
+	while [ "$fork_i" -lt "$fork_rounds" ]; do
 		forked "one" bench-fork --count 1 --name "one-$fork_i"
 		cat "$F/one" >>"$F/ones"
 		"$bin/dsec-pause" --stop --grace 0 "one-$fork_i-0" \
@@ -196,7 +196,7 @@ part_fork_memory() {
 
 	bare_setup
 	fork_i=0
-	while [ $fork_i -lt $fork_rounds ]; do
+	while [ "$fork_i" -lt "$fork_rounds" ]; do
 		bare_restores
 		fork_t0=$(uptime_ms)
 		forked "many" bench-fork --count $fork_n --name "many-$fork_i"

@@ -29,12 +29,12 @@ netlaunch_start() {
 
 # The helper of our tree is nobody's child.
 netlaunch_end() {
-	for p in $(grep -lsF "DSEC_RUN=$DSEC_RUN" /proc/[0-9]*/environ |
-		cut -d/ -f3); do
-		case $(cat "/proc/$p/comm" 2>/dev/null) in
-		dsec-net) kill "$p" 2>/dev/null ;;
-		esac
-	done
+	grep -lsF "DSEC_RUN=$DSEC_RUN" /proc/[0-9]*/environ | cut -d/ -f3 |
+		while read -r p; do
+			case $(cat "/proc/$p/comm" 2>/dev/null) in
+			dsec-net) kill "$p" 2>/dev/null ;;
+			esac
+		done
 	kill "$netlaunch_node"
 	netlaunch_node=
 	rm -f "$DSEC_CONFIG/net.json"

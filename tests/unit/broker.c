@@ -135,7 +135,7 @@ static void test_allows(const struct broker_conf *c)
 static void test_conf(void)
 {
 	static const char *const bad[] = {
-		PATHS + 1,
+		&PATHS[1],
 		UP,
 		UP ",\"paths\":[]",
 		UP ",\"paths\":[\"v1/\"]",

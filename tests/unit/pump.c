@@ -166,9 +166,11 @@ static void much_step(struct pair *p)
 	ssize_t n;
 
 	for (int i = 0; i < 16 && sent < MUCH; i++) {
+		size_t want = MUCH - sent;
+
 		for (size_t k = 0; k < sizeof(buf); k++)
 			buf[k] = (unsigned char)((sent + k) * 7 >> 3);
-		n = write(p->a, buf, sizeof(buf));
+		n = write(p->a, buf, want < sizeof(buf) ? want : sizeof(buf));
 		if (n <= 0)
 			break;
 		sent += (size_t)n;
