@@ -446,18 +446,19 @@ int sbox_stats(const struct sbox *b, json_t **ret, struct err *e)
 	if (b->strength == NETPOL_ROUTED && b->worker->route)
 		(void)route_stats(b->worker->route, b->route.slot, &route,
 				  NULL);
+	s.sent += route.tx_bytes;
+	s.received += route.rx_bytes;
+	route.denied += denied_count(b->denied);
 	return json_pack_or(ret, e, "{ss ss si sI sI sI sI sI sI sI sI sI}",
 			    "strength", netpol_strength_word(b->strength),
 			    "hash", netpol_hash(b->policy), "connections",
 			    (int)s.connections, "accepted",
 			    (json_int_t)s.accepted, "refused",
 			    (json_int_t)s.refused, "cut", (json_int_t)s.cut,
-			    "sent_bytes", (json_int_t)(s.sent + route.tx_bytes),
-			    "received_bytes",
-			    (json_int_t)(s.received + route.rx_bytes), "dns",
+			    "sent_bytes", (json_int_t)s.sent, "received_bytes",
+			    (json_int_t)s.received, "dns",
 			    (json_int_t)dns.queries, "dns_denied",
 			    (json_int_t)dns.denied, "denied",
-			    (json_int_t)(denied_count(b->denied) +
-					 route.denied),
-			    "names", (json_int_t)fakename_count(b->names));
+			    (json_int_t)route.denied, "names",
+			    (json_int_t)fakename_count(b->names));
 }

@@ -25,9 +25,9 @@ static int add_word(char *msg, size_t *len, const char *word, size_t max)
 
 	if (n == 0 || n >= max || strchr(word, '\n'))
 		return -EINVAL;
-	memcpy(msg + *len, word, n);
-	msg[*len + n] = '\n';
-	*len += n + 1;
+	for (size_t i = 0; i < n; i++)
+		msg[(*len)++] = word[i];
+	msg[(*len)++] = '\n';
 	return 0;
 }
 

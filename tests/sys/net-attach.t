@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Networks come with their sandboxes and go with them, whoever dies meanwhile.
-# Field report 82 (restarts), 93 (addresses are used again).
+# Field report 82 (restarts), field report 93 (addresses are used again).
 # shellcheck source=tests/tap.sh
 . "$(dirname "$0")/../tap.sh"
 # shellcheck source=tests/sys/net.sh
