@@ -154,9 +154,7 @@ int exec_file(struct ask *a, json_t *req, struct err *e)
 	struct exec *x;
 	int r;
 
-	r = field_need(req, "args", e);
-	if (r == 0)
-		r = pause_awake(a, req, e);
+	r = pause_awake_for(a, req, "args", e);
 	if (r == 0)
 		r = seal(b, e);
 	if (r != 0)

@@ -222,9 +222,7 @@ static int running(struct ask *a, json_t *req, struct exec **ret, struct err *e)
 	json_t *past = NULL;
 	int r;
 
-	r = field_need(req, "exec", e);
-	if (r == 0)
-		r = pause_awake(a, req, e);
+	r = pause_awake_for(a, req, "exec", e);
 	if (r != 0)
 		return r;
 	*ret = exec_find(a->box, json_str(req, "exec"));

@@ -247,6 +247,13 @@ int pause_awake(struct ask *a, json_t *req, struct err *e)
 	return r == 1 ? park(a, req, true) : r;
 }
 
+int pause_awake_for(struct ask *a, json_t *req, const char *key, struct err *e)
+{
+	int r = field_need(req, key, e);
+
+	return r < 0 ? r : pause_awake(a, req, e);
+}
+
 /* The ops. */
 
 /* What the spec knows beforehand; the rest is found out by trying. */

@@ -18,6 +18,9 @@
  */
 int pause_awake(struct ask *a, json_t *req, struct err *e);
 
+/* pause_awake_for(a, req, key, e): the same for one that must have ${key}. */
+int pause_awake_for(struct ask *a, json_t *req, const char *key, struct err *e);
+
 /*
  * pause_wake(b, e): the same for who is no request: 0: it runs; 1: not yet, and
  * relay_awake() or relay_refuse() will come.

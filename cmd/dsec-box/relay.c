@@ -369,9 +369,7 @@ int relay_op_connect(struct ask *a, json_t *req, struct err *e)
 	struct relay *r;
 	int n;
 
-	n = field_need(req, "port", e);
-	if (n == 0)
-		n = pause_awake(a, req, e);
+	n = pause_awake_for(a, req, "port", e);
 	if (n != 0)
 		return n;
 	r = relay_new(b, (uint16_t)json_int(req, "port", 0));

@@ -180,9 +180,7 @@ int session_close(struct ask *a, json_t *req, struct err *e)
 	struct session *s;
 	int r;
 
-	r = field_need(req, "session", e);
-	if (r == 0)
-		r = pause_awake(a, req, e);
+	r = pause_awake_for(a, req, "session", e);
 	if (r != 0)
 		return r;
 	s = find(a->box, req, e);

@@ -52,30 +52,44 @@ static int take_fd(const char *arg, int *ret, struct err *e)
 	return 0;
 }
 
+static int flag(void *help, int row, const char *arg, struct err *e)
+{
+	switch (row) {
+	case OPT_SOCK:
+		return take_fd(arg, &arg_sock, e);
+	case OPT_READY:
+		return take_fd(arg, &arg_ready, e);
+	case OPT_CONFIG:
+		arg_config = arg;
+		return 0;
+	case OPT_LIB:
+		arg_lib = arg;
+		return 0;
+	default:
+		*(bool *)help = true;
+		return 0;
+	}
+}
+
+static int no_word(void *help, const char *word, struct err *e)
+{
+	(void)help;
+	return err_set(e, -EINVAL, "usage", "'%s': there is nothing to name",
+		       word);
+}
+
+/* 1: help is all that was asked for. */
 static int parse(int argc, char **argv, struct err *e)
 {
 	struct opt_parser p = {.table = OPT_TABLE(opts),
 			       .argc = argc,
 			       .argv = argv,
 			       .i = 1};
-	const char *arg;
-	int row, r;
+	bool help = false;
+	int r = opt_each(&p, flag, no_word, &help, e);
 
-	while ((r = opt_next(&p, &row, &arg, e)) != OPT_END) {
-		if (r == OPT_HELP)
-			return 1;
-		if (r == OPT_SOCK || r == OPT_READY)
-			r = take_fd(arg, r == OPT_SOCK ? &arg_sock : &arg_ready,
-				    e);
-		else if (r == OPT_CONFIG)
-			arg_config = arg;
-		else if (r == OPT_LIB)
-			arg_lib = arg;
-		else if (r == OPT_WORD)
-			r = err_set(e, -EINVAL, "usage", "usage: %s", usage);
-		if (r < 0)
-			return r;
-	}
+	if (r < 0 || help)
+		return r < 0 ? r : 1;
 	if (arg_sock < 0 || arg_ready < 0 || !arg_config || !arg_lib)
 		return err_set(e, -EINVAL, "usage", "usage: %s", usage);
 	return 0;

@@ -9,8 +9,8 @@
  * or, where the operator has none, in share/dsec/net beside the program
  * ($DSEC_SHARE/net where that is set):
  *
- *   {"v":1,"name":"pypi","version":"2026-11-30",
- *    "rules":[{"domain":"*.pypi.org","ports":[443]},..]}
+ *   {"v":1,"name":"example","version":"2026-11-30",
+ *    "rules":[{"domain":"*.example.org","ports":[443]},..]}
  *
  * Entries are domains or CIDRs as in rules.  A mirror of net.json stands in
  * their place where the name is true; where it is false, both are denied,

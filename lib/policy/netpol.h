@@ -218,7 +218,7 @@ size_t netpol_name_ports(const struct netpol *p, const char *name,
  * the canonical ${pattern} matches. */
 bool netpol_denies_whole(const struct netpol *p, const char *pattern);
 
-/* netpol_why_text(why, buf, size): for people: "allow domain *.pypi.org tcp
+/* netpol_why_text(why, buf, size): for people: "allow domain *.example.org tcp
  * 443", "default deny". */
 void netpol_why_text(const struct netpol_why *why, char *buf, size_t size);
 

@@ -68,9 +68,11 @@ like "$(in_box names 'curl -sS -m 5 http://other.test/')" \
 like "$(in_box names 'curl -sS -m 5 http://198.51.100.10/')" \
 	"connect to 198.51.100.10" "nor an address"
 leak_start
-printf '{"pypi.org": [["A", "198.51.100.10", 60]]}' >"$W/zone.json"
+# what the service's own file says, the first domain of it
+pypi=$(dsec-net --services | jq -r 'select(.service == "pypi") | .rules[0].domain')
+jq -n --arg name "$pypi" '{($name): [["A", "198.51.100.10", 60]]}' >"$W/zone.json"
 run timeout 60 dsec-run --rm --network '{"pypi": true}' -- \
-	curl -sSk -m 10 https://pypi.org/simple
+	curl -sSk -m 10 "https://$pypi/simple"
 like "$out" '"path": "/simple"' "a one-shot with a semantic name" ||
 	diag "$out $err"
 for p in sealed nested; do

@@ -164,6 +164,31 @@ static void test_services(void)
 	}
 }
 
+/* A domain of what came with the programs, without a wildcard. */
+static void built_in(const char *service, char domain[256])
+{
+	auto_netconf struct netconf c = {.file = NULL};
+	auto_services struct services *s = NULL;
+	auto_netpol struct netpol *p = NULL;
+	const struct netpol_rule *v;
+	struct err e = {0};
+	char text[64];
+	size_t n = 0;
+
+	put("net.json", "{}");
+	snprintf(text, sizeof(text), "{'%s':true}", service);
+	ok(netconf_load(config, &c, &e) == 0 &&
+		   services_open(config, &c, &s, &e) == 0 &&
+		   compile(s, text, &p, &e) == 0,
+	   "%s, as it came", service);
+	*domain = '\0';
+	v = p ? netpol_rules(p, NETPOL_ALLOW, &n) : NULL;
+	for (size_t i = 0; i < n; i++)
+		if (v[i].name && v[i].name[0] != '*')
+			snprintf(domain, 256, "%s", v[i].name);
+	ok(*domain && netpol_name(p, domain), "has a domain: %s", domain);
+}
+
 static void test_operator(void)
 {
 	auto_netconf struct netconf c = {.file = NULL};
@@ -171,8 +196,10 @@ static void test_operator(void)
 	auto_netpol struct netpol *p = NULL, *q = NULL, *bad = NULL;
 	auto_json json_t *about = NULL, *mirrored = NULL;
 	struct err e = {0};
-	char dir[128];
+	char dir[128], npm[256], pypi[256];
 
+	built_in("npm", npm);
+	built_in("pypi", pypi);
 	snprintf(dir, sizeof(dir), "%s/net.d", config);
 	mkdir(dir, 0755);
 	put("net.d/npm.json", "{'v':1,'name':'npm','version':'ours-1','rules':"
@@ -187,15 +214,15 @@ static void test_operator(void)
 	ok(compile(s, "{'npm':true,'pypi':true}", &p, &e) == 0 &&
 		   netpol_allows_name(p, "npm.example.org", NETPOL_TCP, 4873,
 				      NULL) &&
-		   !netpol_name(p, "registry.npmjs.org"),
+		   !netpol_name(p, npm),
 	   "stands in place of ours");
 	ok(netpol_allows_name(p, "pypi.example.org", NETPOL_TCP, 3141, NULL) &&
-		   !netpol_name(p, "files.pythonhosted.org"),
+		   !netpol_name(p, pypi),
 	   "a mirror stands in place of the service");
 	ok(compile(s, "{'pypi':false,'allow':[{'domain':'*.org'}]}", &q, &e) ==
 			   0 &&
 		   !netpol_name(q, "pypi.example.org") &&
-		   !netpol_name(q, "pypi.org") && netpol_name(q, "x.org"),
+		   !netpol_name(q, pypi) && netpol_name(q, "x.org"),
 	   "and both are denied");
 	ok(services_about(s, "npm", &about, &e) == 0 &&
 		   !strcmp(json_str(about, "from"), "operator") &&
