@@ -200,13 +200,14 @@ static void emit(struct conn *c, const char *a, size_t na, const char *b,
 static bool sift(struct conn *c, const char *data, size_t n)
 {
 	int hold = scan_feed(c->ep->scan, &c->scan, data, n);
-	size_t go, of_held;
+	size_t all = c->nheld + n, go, of_held;
 
 	if (hold < 0) {
 		conn_fail(c, 502, "blocked", ECHO_WHY);
 		return false;
 	}
-	go = c->nheld + n - (size_t)hold;
+	/* Its first bytes may be gone: they were too few to be held. */
+	go = all - ((size_t)hold < all ? (size_t)hold : all);
 	of_held = go < c->nheld ? go : c->nheld;
 	emit(c, c->held, of_held, data, go - of_held);
 	memmove(c->held, c->held + of_held, c->nheld - of_held);

@@ -170,10 +170,12 @@ bool request_body(struct conn *c);
 bool answer_take(struct conn *c);
 
 /*
- * upstream_new(c): begin to connect; NULL: no memory.  upstream_io(up): write
- * and read what can be; true: something moved.  It calls conn_fail().
+ * upstream_new(c): NULL: no memory.  upstream_begin(up): begin to connect.
+ * upstream_io(up): write and read what can be; true: something moved.  Both may
+ * call conn_fail().
  */
 struct upstream *upstream_new(struct conn *c);
+void upstream_begin(struct upstream *up);
 bool upstream_io(struct upstream *up);
 void upstream_watch(struct upstream *up);
 void upstream_free(struct upstream *up);

@@ -175,12 +175,14 @@ static void begin(struct conn *c, const struct http_head *h)
 	c->close = h->close;
 	http_reader_init(&c->request, h);
 	c->up = upstream_new(c);
-	if (!c->up)
+	if (!c->up) {
 		conn_fail(c, 503, "failed", "out of memory");
-	else if (!write_head(&c->up->out, ep, h, rest))
+	} else if (!write_head(&c->up->out, ep, h, rest)) {
 		conn_fail(c, 431, "denied", "the head is too long");
-	else
+	} else {
 		c->state = CONN_EXCHANGE;
+		upstream_begin(c->up);
+	}
 }
 
 bool request_take(struct conn *c)

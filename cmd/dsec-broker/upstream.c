@@ -14,6 +14,8 @@
 #define NEXT_MS	 400
 #define DIAL_MS	 10000
 
+#define UNRESOLVED "the upstream's name cannot be resolved"
+
 /* --- which addresses ----------------------------------------------------- */
 
 static void read_node(struct server *s)
@@ -200,7 +202,7 @@ static void on_result(struct resolver_wait *w,
 	struct conn *c = up->c;
 
 	if (!take_result(up, res))
-		lost(up, 502, "the upstream's name cannot be resolved");
+		lost(up, 502, UNRESOLVED);
 	conn_run(c);
 }
 
@@ -224,10 +226,13 @@ struct upstream *upstream_new(struct conn *c)
 		return NULL;
 	up->c = c;
 	up->fd = -1;
-	if (resolve(up, AF_INET))
-		return up;
-	upstream_free(up);
-	return NULL;
+	return up;
+}
+
+void upstream_begin(struct upstream *up)
+{
+	if (!resolve(up, AF_INET))
+		lost(up, 502, UNRESOLVED);
 }
 
 void upstream_free(struct upstream *up)

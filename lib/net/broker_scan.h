@@ -63,7 +63,8 @@ struct scan_state {
  * scan_feed(s, st, data, len): the next bytes.  -1: a secret ends among them.
  * Else how many bytes at the end of all so far may be the beginning of one, and
  * should be held back until more has come; beginnings shorter than
- * SCAN_HOLD_FROM are not worth a delay and count as 0.
+ * SCAN_HOLD_FROM are not worth a delay and count as 0.  So the first bytes of
+ * what is to be held may have been passed on already.
  */
 int scan_feed(const struct scan *s, struct scan_state *st, const void *data,
 	      size_t len);

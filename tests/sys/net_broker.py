@@ -179,6 +179,12 @@ def serve_path(s, path, fields, rest):
         time.sleep(0.05)
         chunk(s, b"... and ends " + SECRET[:7].encode())
         chunk(s, b"")
+    elif path == "/v1/begins":
+        s.sendall(CHUNKED)
+        for piece in (SECRET[:3], SECRET[3:5], " and no more"):
+            chunk(s, piece.encode())
+            time.sleep(0.05)
+        chunk(s, b"")
     elif path == "/v1/sse":
         s.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
                   b"Transfer-Encoding: chunked\r\n\r\n")
@@ -537,6 +543,8 @@ def test_echo(b):
     is_(a.body, ("it begins with %s... and ends %s"
                  % (SECRET[:9], SECRET[:7])).encode(),
         "what only begins like it passes")
+    is_(ask(b, "/api/v1/begins").body, (SECRET[:5] + " and no more").encode(),
+        "in small pieces too")
     is_(ask(b, "/api/v1/gzip").status, 502, "what cannot be read does not")
 
 
@@ -551,6 +559,7 @@ def test_failures(b):
     is_(ask(b, "/meta/v1/hello", ("meta",)).status, 502, "the metadata service")
     is_(len(seen), before, "nothing was sent there")
     is_(ask(b, "/gone/v1/hello", ("gone",)).status, 502, "no such name")
+    is_(ask(b, "/gone/v1/hello", ("gone",)).status, 502, "nor again")
     is_(ask(b, "/closed/v1/hello", ("closed",)).status, 502, "nobody listens")
     a = ask(b, "/api/v1/cut")
     is_((a.status, a.whole), (200, False), "an answer that is cut off")
