@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <ifaddrs.h>
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
 #include <sys/epoll.h>
 
 #include "base/clock.h"
 #include "broker.h"
+#include "net/node.h"
 
 #define READ_MIN 4096
 #define NODE_MS	 10000 /* how old its list of addresses may be */
-#define NODE_MAX 1024
 #define NEXT_MS	 400
 #define DIAL_MS	 10000
 
@@ -20,19 +19,9 @@
 
 static void read_node(struct server *s)
 {
-	struct netaddr list[NODE_MAX];
-	struct ifaddrs *all, *a;
-	size_t n = 0;
-
 	if (s->node_at_ms && clock_ms() - s->node_at_ms < NODE_MS)
 		return;
-	if (getifaddrs(&all) < 0)
-		return;
-	for (a = all; a && n < NODE_MAX; a = a->ifa_next)
-		if (a->ifa_addr && netaddr_of(a->ifa_addr, &list[n]) == 0)
-			n++;
-	freeifaddrs(all);
-	if (netdeny_set_node(s->deny, list, n) == 0)
+	if (node_addrs(s->deny, NULL) == 0)
 		s->node_at_ms = clock_ms();
 }
 

@@ -1,47 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <ifaddrs.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
+#include "net/node.h"
 #include "serve_worker.h"
 
-#define ADDRS_MAX 4096
 #define SETTLE_MS 100 /* of a change, which brings others along */
-
-static int read_addrs(struct netaddr **ret, size_t *ret_n, struct err *e)
-{
-	struct netaddr *list = calloc(ADDRS_MAX, sizeof(*list));
-	struct ifaddrs *all, *i;
-	size_t n = 0;
-
-	if (!list)
-		return err_sys(e, ENOMEM, "addresses");
-	if (getifaddrs(&all) < 0) {
-		free(list);
-		return err_sys(e, errno, "addresses of the node");
-	}
-	for (i = all; i && n < ADDRS_MAX; i = i->ifa_next)
-		if (i->ifa_addr && netaddr_of(i->ifa_addr, &list[n]) == 0)
-			n++;
-	freeifaddrs(all);
-	*ret = list;
-	*ret_n = n;
-	return 0;
-}
 
 static int reread(struct worker *w, struct err *e)
 {
-	auto_free struct netaddr *list = NULL;
-	size_t n;
-	int r = read_addrs(&list, &n, e);
+	int r = node_addrs(w->deny, e);
 
-	if (r == 0 && netdeny_set_node(w->deny, list, n) < 0)
-		r = err_sys(e, ENOMEM, "addresses of the node");
 	if (r == 0 && w->route)
 		r = route_deny(w->route, w->deny, e);
 	if (r < 0)

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <ifaddrs.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "box/net.h"
+#include "net/node.h"
 #include "work.h"
 
 /* Every rule that holds for a sandbox, whoever made it. */
-
-#define NODE_ADDRS_MAX 512
 
 /* --- where a rule comes from --------------------------------------------- */
 
@@ -139,21 +137,6 @@ static int add_implicit(json_t *list, enum netpol_strength s,
 	return r;
 }
 
-static int set_node(struct netdeny *d)
-{
-	struct netaddr v[NODE_ADDRS_MAX];
-	struct ifaddrs *list, *i;
-	size_t n = 0;
-
-	if (getifaddrs(&list) < 0)
-		return -errno;
-	for (i = list; i && n < NODE_ADDRS_MAX; i = i->ifa_next)
-		if (i->ifa_addr && netaddr_of(i->ifa_addr, &v[n]) == 0)
-			n++;
-	freeifaddrs(list);
-	return netdeny_set_node(d, v, n);
-}
-
 int node_deny(struct work *w, struct netdeny **ret, struct err *e)
 {
 	auto_netdeny struct netdeny *d = NULL;
@@ -161,13 +144,11 @@ int node_deny(struct work *w, struct netdeny **ret, struct err *e)
 
 	if (r == 0)
 		r = netconf_deny(&w->conf, &d, e);
-	if (r < 0)
-		return r;
-	r = set_node(d);
-	if (r < 0)
-		return err_sys(e, -r, "the node's addresses");
-	*ret = steal_ptr(d);
-	return 0;
+	if (r == 0)
+		r = node_addrs(d, e);
+	if (r == 0)
+		*ret = steal_ptr(d);
+	return r;
 }
 
 static int add_always(json_t *list, const struct netdeny *d)
