@@ -55,24 +55,17 @@ static int planned(const struct tree *t, json_t *req, json_t *rec,
 {
 	static const char *const in[] = {"network_rules", "phases", "phase"};
 	static const char *const out[] = {"network", "policy", "policies"};
-	auto_json json_t *spec = json_object();
-	const char *key;
-	json_t *v;
-	size_t i;
+	const char *key = json_unknown(req, in, array_len(in));
+	auto_json json_t *spec = json_copy(req);
 	int r;
 
-	json_object_foreach(req, key, v) {
-		for (i = 0; i < array_len(in) && strcmp(key, in[i]); i++)
-			;
-		if (i == array_len(in))
-			return err_set(e, -EBADMSG, "unknown_field",
-				       "unknown field '%.64s'", key);
-		json_object_set(spec, key, v);
-	}
-	r = spec_complete(spec, e);
+	if (key)
+		return err_set(e, -EBADMSG, "unknown_field",
+			       "unknown field '%.64s'", key);
+	r = spec ? spec_complete(spec, e) : err_sys(e, ENOMEM, "spec");
 	if (r == 0)
 		r = net_plan(t, spec, e);
-	for (i = 0; r == 0 && i < array_len(out); i++)
+	for (size_t i = 0; r == 0 && i < array_len(out); i++)
 		if (json_object_get(spec, out[i]))
 			json_object_set(rec, out[i],
 					json_object_get(spec, out[i]));

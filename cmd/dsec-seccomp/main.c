@@ -179,18 +179,9 @@ static int take_keys(const json_t *profile, struct err *e)
 		"description",	"nested",   "sealed",  "checkpointable",
 		"capabilities", "syscalls", "changes",
 	};
-	const char *key;
-	size_t i;
-	json_t *v;
+	const char *key = json_unknown(profile, known, array_len(known));
 
-	json_object_foreach((json_t *)profile, key, v) {
-		for (i = 0; i < array_len(known); i++)
-			if (!strcmp(key, known[i]))
-				break;
-		if (i == array_len(known))
-			return wrong(e, "unknown key", key);
-	}
-	return 0;
+	return key ? wrong(e, "unknown key", key) : 0;
 }
 
 /* All three have to be said. */

@@ -25,20 +25,14 @@ static int no_memory(struct err *e)
 static int check_keys(const json_t *obj, const char *const *keys, size_t n,
 		      const char *where, struct err *e)
 {
-	const char *key;
-	json_t *v;
-	size_t i;
+	const char *key = json_unknown(obj, keys, n);
 
 	if (!json_is_object(obj))
 		return bad(e, where, "not an object");
-	json_object_foreach((json_t *)(uintptr_t)obj, key, v) {
-		for (i = 0; i < n && strcmp(key, keys[i]); i++)
-			;
-		if (i == n)
-			return err_set(e, -EINVAL, "configuration",
-				       "broker.json: %s: unknown key '%.64s'",
-				       where, key);
-	}
+	if (key)
+		return err_set(e, -EINVAL, "configuration",
+			       "broker.json: %s: unknown key '%.64s'", where,
+			       key);
 	return 0;
 }
 

@@ -170,16 +170,14 @@ static int parse_target(const json_t *entry, struct netpol_rule *r,
 
 static int check_keys(const json_t *entry, const char *where, struct err *e)
 {
-	const char *key;
-	json_t *v;
+	static const char *const keys[] = {"domain", "cidr", "ports", "proto"};
+	const char *key = json_unknown(entry, keys, array_len(keys));
 
 	if (!json_is_object(entry))
 		return bad(e, where, "an entry is an object");
-	json_object_foreach((json_t *)(uintptr_t)entry, key, v)
-		if (strcmp(key, "domain") && strcmp(key, "cidr") &&
-		    strcmp(key, "ports") && strcmp(key, "proto"))
-			return err_set(e, -EBADMSG, "unknown_field",
-				       "%s: unknown key '%.64s'", where, key);
+	if (key)
+		return err_set(e, -EBADMSG, "unknown_field",
+			       "%s: unknown key '%.64s'", where, key);
 	return 0;
 }
 

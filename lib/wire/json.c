@@ -89,6 +89,21 @@ bool json_flag(const json_t *obj, const char *key)
 	return json_is_true(json_object_get(obj, key));
 }
 
+const char *json_unknown(const json_t *obj, const char *const *keys, size_t n)
+{
+	const char *key;
+	json_t *v;
+	size_t i;
+
+	json_object_foreach((json_t *)(uintptr_t)obj, key, v) {
+		for (i = 0; i < n && strcmp(key, keys[i]); i++)
+			;
+		if (i == n)
+			return key;
+	}
+	return NULL;
+}
+
 static json_t *b64_encode(const unsigned char *d, size_t len)
 {
 	auto_free char *out = malloc(len / 3 * 4 + 5);

@@ -46,6 +46,10 @@ const char *json_str(const json_t *obj, const char *key);
 int64_t json_int(const json_t *obj, const char *key, int64_t dflt);
 bool json_flag(const json_t *obj, const char *key);
 
+/* json_unknown(obj, keys, n): a key that is none of ${keys}, or NULL; borrowed.
+ * For files of the operator's and the like. */
+const char *json_unknown(const json_t *obj, const char *const *keys, size_t n);
+
 /* json_set_bytes(obj, key, data, len): as "key" where it is UTF-8 without NUL,
  * else as "key_b64".  0 or -ENOMEM. */
 int json_set_bytes(json_t *obj, const char *key, const void *data, size_t len);
