@@ -149,9 +149,7 @@ static int load_deny(struct server *s, struct resolver_conf *dns, struct err *e)
 	if (r < 0)
 		return r;
 	r = netconf_deny(&conf, &s->deny, e);
-	for (size_t i = 0; i < conf.ndns && i < RESOLVER_SERVERS_MAX; i++)
-		netaddr_sock(&conf.dns[i].addr, conf.dns[i].port,
-			     &dns->servers[dns->nservers++]);
+	*dns = conf.dns;
 	netconf_done(&conf);
 	return r;
 }

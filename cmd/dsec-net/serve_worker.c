@@ -131,16 +131,6 @@ static void on_keeper(struct loop *l, struct loop_source *s, uint32_t events)
 
 /* --- the whole ----------------------------------------------------------- */
 
-static int resolver_of(struct worker *w, struct err *e)
-{
-	struct resolver_conf conf = {.nservers = w->conf->ndns};
-
-	for (size_t i = 0; i < w->conf->ndns; i++)
-		netaddr_sock(&w->conf->dns[i].addr, w->conf->dns[i].port,
-			     &conf.servers[i]);
-	return resolver_new(w->loop, &conf, &w->resolver, e);
-}
-
 static int start(struct worker *w, int sock, struct err *e)
 {
 	struct proxy_conf proxy = {.broker = w->to_broker};
@@ -151,7 +141,7 @@ static int start(struct worker *w, int sock, struct err *e)
 	if (r == 0)
 		r = worker_node(w, e);
 	if (r == 0)
-		r = resolver_of(w, e);
+		r = resolver_new(w->loop, &w->conf->dns, &w->resolver, e);
 	if (r == 0)
 		r = pump_pool_new(w->loop, &w->pool, e);
 	if (r < 0)

@@ -8,10 +8,9 @@
 
 #include "net/conf.h"
 
-#define FILE_NAME  "net.json"
-#define POOL_MIN   8
-#define POOL_MAX   28
-#define RESOLV_MAX (64 * 1024)
+#define FILE_NAME "net.json"
+#define POOL_MIN  8
+#define POOL_MAX  28
 
 static int bad(struct err *e, const char *what, const char *is)
 {
@@ -22,103 +21,47 @@ static int bad(struct err *e, const char *what, const char *is)
 static int check_keys(const json_t *obj, const char *const *keys, size_t n,
 		      const char *what, struct err *e)
 {
-	const char *key;
-	json_t *v;
-	size_t i;
+	const char *key = json_unknown(obj, keys, n);
 
 	if (!json_is_object(obj))
 		return bad(e, what, "is not an object");
-	json_object_foreach((json_t *)(uintptr_t)obj, key, v) {
-		for (i = 0; i < n && strcmp(key, keys[i]); i++)
-			;
-		if (i == n)
-			return err_set(e, -EINVAL, "configuration",
-				       FILE_NAME ": unknown key '%.64s'%s%s",
-				       key, *what ? " in " : "", what);
-	}
+	if (key)
+		return err_set(e, -EINVAL, "configuration",
+			       FILE_NAME ": unknown key '%.64s'%s%s", key,
+			       *what ? " in " : "", what);
 	return 0;
 }
 
 /* --- resolvers ----------------------------------------------------------- */
 
-/* "ADDR", "ADDR:PORT" of v4, "[ADDR]:PORT" of v6. */
-static int parse_server(const char *text, struct netconf_dns *ret)
-{
-	char addr[NETADDR_TEXT + 8];
-	char *port = NULL, *end;
-	unsigned long n = 53;
-
-	if (snprintf(addr, sizeof(addr), "%s", text) >= (int)sizeof(addr))
-		return -EINVAL;
-	if (addr[0] == '[') {
-		end = strchr(addr, ']');
-		if (!end || (end[1] && end[1] != ':'))
-			return -EINVAL;
-		port = end[1] ? end + 2 : NULL;
-		*end = '\0';
-		memmove(addr, addr + 1, strlen(addr + 1) + 1);
-	} else {
-		end = strchr(addr, ':');
-		if (end && end == strrchr(addr, ':')) {
-			*end = '\0';
-			port = end + 1;
-		}
-	}
-	if (port) {
-		n = strtoul(port, &end, 10);
-		if (port[0] < '1' || port[0] > '9' || *end || n > 65535)
-			return -EINVAL;
-	}
-	ret->port = (uint16_t)n;
-	return netaddr_parse(addr, &ret->addr);
-}
-
-static int load_dns(const json_t *j, struct netconf *c, struct err *e)
+static int load_dns(const json_t *j, struct resolver_conf *dns, struct err *e)
 {
 	json_t *one;
 	size_t i;
 
 	if (!json_is_array(j) || json_array_size(j) < 1 ||
-	    json_array_size(j) > NETCONF_DNS_MAX)
+	    json_array_size(j) > RESOLVER_SERVERS_MAX)
 		return bad(e, "dns", "is not a list of 1 to 4 servers");
 	json_array_foreach(j, i, one) {
 		if (!json_is_string(one) ||
-		    parse_server(json_string_value(one), &c->dns[i]) < 0)
+		    !resolver_server(json_string_value(one), &dns->servers[i]))
 			return err_set(e, -EINVAL, "configuration",
 				       FILE_NAME ": dns[%zu] is not an "
 						 "address, with :PORT or not",
 				       i);
-		c->ndns++;
+		dns->nservers++;
 	}
 	return 0;
 }
 
 /* What the node itself uses; as its libc, the node where it names none. */
-static void node_dns(struct netconf *c)
+static void node_dns(struct resolver_conf *dns)
 {
-	auto_free char *text = NULL;
-	char *line, *save = NULL, *at, *word;
-	size_t len;
-
-	if (fd_read_file(AT_FDCWD, "/etc/resolv.conf", RESOLV_MAX, &text, &len,
-			 NULL) == 0)
-		line = strtok_r(text, "\n", &save);
-	else
-		line = NULL;
-	for (; line && c->ndns < NETCONF_DNS_MAX;
-	     line = strtok_r(NULL, "\n", &save)) {
-		word = strtok_r(line, " \t\r", &at);
-		if (!word || strcmp(word, "nameserver"))
-			continue;
-		word = strtok_r(NULL, " \t\r", &at);
-		if (word && netaddr_parse(word, &c->dns[c->ndns].addr) == 0)
-			c->dns[c->ndns++].port = 53;
-	}
-	if (c->ndns)
+	if (resolver_conf_file("/etc/resolv.conf", dns, NULL) == 0 &&
+	    dns->nservers)
 		return;
-	netaddr_parse("127.0.0.1", &c->dns[0].addr);
-	c->dns[0].port = 53;
-	c->ndns = 1;
+	resolver_server("127.0.0.1", &dns->servers[0]);
+	dns->nservers = 1;
 }
 
 /* --- addresses ----------------------------------------------------------- */
@@ -267,7 +210,7 @@ static int load_keys(struct netconf *c, struct err *e)
 	int r = check_keys(f, keys, array_len(keys), "", e);
 
 	if (r == 0 && (j = json_object_get(f, "dns")))
-		r = load_dns(j, c, e);
+		r = load_dns(j, &c->dns, e);
 	if (r == 0 && (j = json_object_get(f, "pool")))
 		r = load_pool(j, c, e);
 	if (r == 0 && (j = json_object_get(f, "uplink")))
@@ -304,8 +247,8 @@ int netconf_of(json_t *file, struct netconf *c, struct err *e)
 			e->code = "configuration";
 		return r;
 	}
-	if (!n.ndns)
-		node_dns(&n);
+	if (!n.dns.nservers)
+		node_dns(&n.dns);
 	*c = n;
 	n.file = NULL;
 	return 0;

@@ -2,6 +2,7 @@
 #ifndef NET_CONF_H
 #define NET_CONF_H
 
+#include "net/resolver.h"
 #include "policy/netdeny.h"
 
 /*
@@ -17,17 +18,9 @@
  *    "mirrors":{"pypi":[{"domain","ports"}]},     see net/services.h
  *    "limits":{..}}                               what policies leave out
  */
-#define NETCONF_DNS_MAX 4
-
-struct netconf_dns {
-	struct netaddr addr;
-	uint16_t port; /* 53 where it is not said */
-};
-
 struct netconf {
-	struct netconf_dns dns[NETCONF_DNS_MAX];
-	size_t ndns;
-	struct netcidr pool;   /* v4 */
+	struct resolver_conf dns; /* the servers */
+	struct netcidr pool;	  /* v4 */
 	struct netcidr uplink; /* v4; the first address the node's, the second
 				  the transit's */
 	bool masquerade;

@@ -24,7 +24,7 @@
  * answers (the least recently used goes).
  */
 
-#define RESOLVER_SERVERS_MAX 8
+#define RESOLVER_SERVERS_MAX 4
 #define RESOLVER_DEADLINE_MS 4500
 #define RESOLVER_FLIGHT	     1024
 #define RESOLVER_CACHE	     4096

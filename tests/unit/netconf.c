@@ -36,8 +36,17 @@ static void test_default(void)
 	ok(netconf_load(config, &c, &e) == 0, "no file is all defaults");
 	is_str(netcidr_text(&c.pool, buf), "100.96.0.0/16", "the pool");
 	is_str(netcidr_text(&c.uplink, buf), "100.127.255.0/30", "the uplink");
-	ok(c.masquerade && c.ndns >= 1 && c.limits.connections == 200,
+	ok(c.masquerade && c.dns.nservers >= 1 && c.limits.connections == 200,
 	   "and the rest");
+}
+
+static bool is_server(const struct netconf *c, size_t i, sa_family_t family,
+		      uint16_t port)
+{
+	const struct sockaddr_storage *s = &c->dns.servers[i];
+
+	return s->ss_family == family &&
+	       ((const struct sockaddr_in *)s)->sin_port == htons(port);
 }
 
 static void test_file(void)
@@ -54,9 +63,10 @@ static void test_file(void)
 			"'cluster':['203.0.113.0/24'],"
 			"'limits':{'connections':7}}");
 	ok(netconf_load(config, &c, &e) == 0, "a whole file %s", e.msg);
-	ok(c.ndns == 4 && c.dns[0].port == 53 && c.dns[1].port == 5353 &&
-		   c.dns[2].addr.v6 && c.dns[2].port == 53 &&
-		   c.dns[3].port == 54,
+	ok(c.dns.nservers == 4 && is_server(&c, 0, AF_INET, 53) &&
+		   is_server(&c, 1, AF_INET, 5353) &&
+		   is_server(&c, 2, AF_INET6, 53) &&
+		   is_server(&c, 3, AF_INET6, 54),
 	   "four servers");
 	ok(!c.masquerade && c.limits.connections == 7 &&
 		   c.limits.dns_per_s == 100,
@@ -76,6 +86,8 @@ static void test_bad_files(void)
 		const char *text, *says;
 	} t[] = {
 		{"{'dns':[]}", "dns"},
+		{"{'dns':['1.1.1.1','1.1.1.2','1.1.1.3','1.1.1.4','1.1.1.5']}",
+		 "dns"},
 		{"{'dns':['a.org']}", "dns[0]"},
 		{"{'dns':['1.2.3.4:0']}", "dns[0]"},
 		{"{'dns':['1.2.3.4:70000']}", "dns[0]"},
