@@ -90,8 +90,9 @@ static int set_mode(int row, const char *value, struct err *e)
 	return 0;
 }
 
-static int flag(int row, const char *arg, json_t *defaults, struct err *e)
+static int flag(void *to, int row, const char *arg, struct err *e)
 {
+	struct app *app = to;
 	unsigned long n;
 	char *end;
 
@@ -123,21 +124,20 @@ static int flag(int row, const char *arg, json_t *defaults, struct err *e)
 		arg_jobs = (unsigned)n;
 		return 0;
 	case ROW_HELP:
-		opt_help(STDOUT_FILENO, usage,
-			 (struct opt_table){net_fields, net_fields_len,
-					    sizeof(net_fields[0])});
+		opt_help(STDOUT_FILENO, usage, OPT_TABLE(net_fields));
 		exit(EXIT_OK);
 	case ROW_VERSION:
 		puts("dsec-net " DSEC_VERSION);
 		exit(EXIT_OK);
 	default:
-		return field_of_flag(&net_fields[row], arg, defaults, e);
+		return field_of_flag(&net_fields[row], arg, app->defaults, e);
 	}
 }
 
 /* Words become requests of their own, numbered like lines. */
-static int add_word(json_t *words, const char *word, struct err *e)
+static int add_word(void *to, const char *word, struct err *e)
 {
+	json_t *words = ((struct app *)to)->words;
 	json_t *req = json_pack("{s:i, s:s}", "id",
 				(int)json_array_size(words) + 1, "sandbox",
 				word);
@@ -148,29 +148,14 @@ static int add_word(json_t *words, const char *word, struct err *e)
 	return json_array_append_new(words, req);
 }
 
-static int parse(int argc, char **argv, json_t *defaults, json_t *words,
-		 struct err *e)
+static int parse(int argc, char **argv, struct app *app, struct err *e)
 {
-	struct opt_parser p = {.table = {net_fields, net_fields_len,
-					 sizeof(net_fields[0])},
+	struct opt_parser p = {.table = OPT_TABLE(net_fields),
 			       .argc = argc,
 			       .argv = argv,
 			       .i = 1};
-	const char *arg = NULL;
-	int kind, row = 0, r = 0;
 
-	while (r >= 0) {
-		kind = opt_next(&p, &row, &arg, e);
-		if (kind == OPT_END)
-			break;
-		if (kind == OPT_WORD)
-			r = add_word(words, arg, e);
-		else
-			r = kind < 0 ? kind : flag(row, arg, defaults, e);
-	}
-	for (; r >= 0 && p.i < argc; p.i++)
-		r = add_word(words, argv[p.i], e);
-	return r < 0 ? r : 0;
+	return opt_each(&p, flag, add_word, app, e);
 }
 
 static int one_word(const json_t *words, const char **ret, struct err *e)
@@ -233,7 +218,7 @@ int main(int argc, char **argv)
 
 	log_init("dsec-net");
 	signal(SIGPIPE, SIG_IGN);
-	r = parse(argc, argv, defaults, words, &e);
+	r = parse(argc, argv, &app, &e);
 	if (r == 0)
 		r = check_args(defaults, &e);
 	if (r == 0 && arg_mode == ROW_SERVE)
