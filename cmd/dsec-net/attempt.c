@@ -70,7 +70,7 @@ static int ask(int fd, const struct attempt *to, uint16_t type, struct said *s,
 {
 	char query[DNS_QUERY_MAX], reply[DNS_UDP_MAX];
 	struct pollfd p = {.fd = fd, .events = POLLIN};
-	uint64_t until = clock_ms() + RESOLVE_MS;
+	uint64_t now = clock_ms(), until = now + RESOLVE_MS;
 	uint16_t id = 0;
 	size_t len;
 	ssize_t n;
@@ -80,8 +80,8 @@ static int ask(int fd, const struct attempt *to, uint16_t type, struct said *s,
 	len = dns_ask_build(id, to->name, type, query);
 	if (send(fd, query, len, 0) < 0)
 		return -errno;
-	while (clock_ms() < until) {
-		if (poll(&p, 1, (int)(until - clock_ms())) <= 0)
+	for (; now < until; now = clock_ms()) {
+		if (poll(&p, 1, (int)(until - now)) <= 0)
 			continue;
 		n = recv(fd, reply, sizeof(reply), 0);
 		if (n < 0)

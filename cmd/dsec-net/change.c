@@ -27,15 +27,6 @@ static json_t *entry_of(const struct netpol *p)
 			 netpol_hash(p));
 }
 
-/* The rules that hold: those of the phase, or the sandbox's own. */
-static const json_t *rules_now(const json_t *spec)
-{
-	const char *phase = json_str(spec, "phase");
-
-	return *phase ? json_object_get(json_object_get(spec, "phases"), phase)
-		      : json_object_get(spec, "network_rules");
-}
-
 static int set_phase(json_t *spec, const char *phase, struct err *e)
 {
 	const json_t *policies = json_object_get(spec, "policies");
@@ -98,7 +89,7 @@ static int next_spec(struct work *w, json_t *spec, const json_t *req,
 		rules = json_object();
 		return set_rules(w, spec, rules, "deny_all", e);
 	}
-	r = netpol_merge(rules_now(spec), merge, &rules, e);
+	r = netpol_merge(rules_of(spec), merge, &rules, e);
 	return r < 0 ? err_wrap(e, r, "'merge'")
 		     : set_rules(w, spec, rules, "merge", e);
 }

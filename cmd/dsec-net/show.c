@@ -244,6 +244,14 @@ static int put_helper(struct work *w, const char *id, json_t *rec,
 	return r < 0 ? err_sys(e, ENOMEM, "record") : 0;
 }
 
+const json_t *rules_of(const json_t *spec)
+{
+	const char *phase = json_str(spec, "phase");
+
+	return *phase ? json_object_get(json_object_get(spec, "phases"), phase)
+		      : json_object_get(spec, "network_rules");
+}
+
 int policy_of(const json_t *spec, struct netpol **ret, struct err *e)
 {
 	const json_t *policy = json_object_get(spec, "policy");
@@ -256,7 +264,6 @@ int show(struct work *w, const char *id, json_t *rec, struct err *e)
 {
 	auto_json json_t *spec = NULL;
 	auto_netpol struct netpol *p = NULL;
-	const json_t *rules;
 	int r;
 
 	r = work_spec(w, id, &spec, e);
@@ -266,13 +273,9 @@ int show(struct work *w, const char *id, json_t *rec, struct err *e)
 		r = policy_of(spec, &p, e);
 	if (r < 0)
 		return r;
-	rules = *json_str(spec, "phase")
-			? json_object_get(json_object_get(spec, "phases"),
-					  json_str(spec, "phase"))
-			: json_object_get(spec, "network_rules");
 	r = put_head(spec, p, rec, e);
 	if (r == 0)
-		r = put_services(w, rules, rec, e);
+		r = put_services(w, rules_of(spec), rec, e);
 	if (r == 0)
 		r = put_lists(w, spec, p, rec, e);
 	if (r == 0 && net_strength(spec) != NETPOL_NONE)

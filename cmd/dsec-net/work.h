@@ -39,6 +39,10 @@ int show(struct work *w, const char *id, json_t *rec, struct err *e);
 int explain(struct work *w, const char *id, const json_t *req, json_t *rec,
 	    struct err *e);
 
+/* rules_of(spec): those that hold, as they were given: of the phase it is in,
+ * or the sandbox's own; NULL: none. */
+const json_t *rules_of(const json_t *spec);
+
 /* policy_of(spec, ret, e): as spec.json has it; the empty one where a sandbox
  * was given no rules. */
 int policy_of(const json_t *spec, struct netpol **ret, struct err *e);
