@@ -21,12 +21,6 @@
 
 /* --- what it will be ----------------------------------------------------- */
 
-static json_t *entry_of(const struct netpol *p)
-{
-	return json_pack("{s:O, s:s}", "compiled", netpol_json(p), "hash",
-			 netpol_hash(p));
-}
-
 static int set_phase(json_t *spec, const char *phase, struct err *e)
 {
 	const json_t *policies = json_object_get(spec, "policies");
@@ -68,7 +62,7 @@ static int set_rules(struct work *w, json_t *spec, json_t *rules,
 		return err_wrap(e, r, "'%s'", what);
 	json_object_del(spec, "phase");
 	if (json_object_set(spec, "network_rules", rules) < 0 ||
-	    json_object_set_new(spec, "policy", entry_of(p)) < 0)
+	    json_object_set_new(spec, "policy", net_entry(p)) < 0)
 		return err_sys(e, ENOMEM, "policy");
 	return 0;
 }

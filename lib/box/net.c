@@ -74,7 +74,7 @@ static int compile_all(struct plan *pl, const json_t *spec,
 	return r;
 }
 
-static json_t *policy_json(const struct netpol *p)
+json_t *net_entry(const struct netpol *p)
 {
 	return json_pack("{s:O, s:s}", "compiled", netpol_json(p), "hash",
 			 netpol_hash(p));
@@ -90,10 +90,10 @@ static int put(const struct plan *pl, json_t *spec, struct err *e)
 
 	for (size_t i = 1; i < pl->n; i++)
 		r |= json_object_set_new(policies, pl->phase[i],
-					 policy_json(pl->p[i]));
+					 net_entry(pl->p[i]));
 	r |= json_object_set_new(spec, "network",
 				 json_string(netpol_strength_word(s)));
-	r |= json_object_set_new(spec, "policy", policy_json(pl->p[0]));
+	r |= json_object_set_new(spec, "policy", net_entry(pl->p[0]));
 	if (pl->n > 1)
 		r |= json_object_set(spec, "policies", policies);
 	return r < 0 ? err_sys(e, ENOMEM, "network policy") : 0;

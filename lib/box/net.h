@@ -35,6 +35,10 @@ enum netpol_strength net_strength(const json_t *spec);
  */
 int net_plan(const struct tree *t, json_t *spec, struct err *e);
 
+/* net_entry(p): {"compiled":..,"hash":..} of ${p}, as spec.json has it; NULL:
+ * no memory. */
+json_t *net_entry(const struct netpol *p);
+
 /* net_has_port(spec, port): is that TCP port the node's inside?  Then nothing
  * of the sandbox can listen there. */
 bool net_has_port(const json_t *spec, uint16_t port);

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "policy/netpol_priv.h"
 
 #define WHERE_MAX 128
