@@ -10,12 +10,18 @@ void jsonl_done(struct jsonl *j)
 	buf_done(&j->buf);
 }
 
+/* What lines have used goes when more is read, not line by line: a buffer full
+ * of short lines would be moved as often as it has lines. */
+static void forget_used(struct jsonl *j)
+{
+	if (j->used)
+		buf_drop(&j->buf, j->used);
+	j->used = 0;
+}
+
 int jsonl_feed(struct jsonl *j, const void *data, size_t len)
 {
-	if (j->used) {
-		buf_drop(&j->buf, j->used);
-		j->used = 0;
-	}
+	forget_used(j);
 	return buf_add(&j->buf, data, len);
 }
 
@@ -39,23 +45,27 @@ static int fill(struct jsonl *j, struct err *e)
 	return 0;
 }
 
-/* A whole line in the buffer: its length, or -1. */
-static ssize_t find_line(struct jsonl *j, size_t from)
+/* A whole line in the buffer, into *${ret_at}: its length, or -1.  ${seen}
+ * bytes were looked at before. */
+static ssize_t find_line(struct jsonl *j, size_t seen, size_t *ret_at)
 {
-	char *nl;
+	size_t left = j->buf.len - j->used;
+	char *at, *nl;
 
-	if (j->buf.len == 0)
+	if (left == 0)
 		return -1;
-	nl = memchr(j->buf.data + from, '\n', j->buf.len - from);
+	at = j->buf.data + j->used;
+	nl = memchr(at + seen, '\n', left - seen);
+	if (!nl && !j->eof)
+		return -1;
+	*ret_at = j->used;
 	if (nl) {
 		*nl = '\0';
-		j->used = (size_t)(nl - j->buf.data) + 1;
-		return nl - j->buf.data;
+		j->used += (size_t)(nl - at) + 1;
+		return nl - at;
 	}
-	if (!j->eof)
-		return -1;
 	j->used = j->buf.len;
-	return (ssize_t)j->buf.len;
+	return (ssize_t)left;
 }
 
 static int too_long(struct jsonl *j, struct err *e)
@@ -66,22 +76,18 @@ static int too_long(struct jsonl *j, struct err *e)
 
 int jsonl_next(struct jsonl *j, char **ret_text, size_t *ret_len, struct err *e)
 {
-	size_t seen = 0;
+	size_t seen = 0, at = 0;
 	ssize_t len;
 	int r;
 
 	for (;;) {
-		if (j->used) {
-			buf_drop(&j->buf, j->used);
-			j->used = 0;
-			seen = 0;
-		}
-		len = find_line(j, seen);
-		if (len < 0 && j->buf.len > JSON_LINE_MAX) {
+		len = find_line(j, seen, &at);
+		if (len < 0 && j->buf.len - j->used > JSON_LINE_MAX) {
 			j->line += !j->skipping;
 			r = j->skipping ? 0 : too_long(j, e);
 			j->skipping = true;
 			j->used = j->buf.len;
+			seen = 0;
 			if (r < 0)
 				return r;
 			continue;
@@ -89,12 +95,14 @@ int jsonl_next(struct jsonl *j, char **ret_text, size_t *ret_len, struct err *e)
 		if (len < 0) {
 			if (j->eof)
 				return 0;
+			forget_used(j);
 			seen = j->buf.len;
 			r = fill(j, e);
 			if (r < 0)
 				return r;
 			continue;
 		}
+		seen = 0;
 		if (j->skipping) {
 			j->skipping = false;
 			continue;
@@ -102,9 +110,9 @@ int jsonl_next(struct jsonl *j, char **ret_text, size_t *ret_len, struct err *e)
 		j->line++;
 		if (len > JSON_LINE_MAX)
 			return too_long(j, e);
-		if (strspn(j->buf.data, " \t\r") == (size_t)len)
+		if (strspn(j->buf.data + at, " \t\r") == (size_t)len)
 			continue;
-		*ret_text = j->buf.data;
+		*ret_text = j->buf.data + at;
 		*ret_len = (size_t)len;
 		return 1;
 	}

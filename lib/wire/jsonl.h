@@ -11,7 +11,7 @@
 struct jsonl {
 	int fd;
 	struct buf buf;
-	size_t used; /* of buf, by the line last returned */
+	size_t used; /* of buf, by the lines returned so far */
 	bool eof;
 	bool skipping; /* the rest of a line that was too long */
 	uint64_t line; /* number of the line last returned, from 1 */
