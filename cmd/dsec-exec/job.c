@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "job.h"
 #include "job_file.h"
-#include "result.h"
+#include "life/output.h"
 #include "wire/record.h"
 
 /* A supervisor that is being made, or has too much to do, gets so long. */
@@ -188,9 +188,9 @@ static int on_final(struct job *j, json_t *from)
 	r = rec ? 0 : -ENOMEM;
 	if (r == 0 && json_object_get(rec, "outcome") &&
 	    (is_op(j, "exec") || is_op(j, "attach")))
-		r = result_add_output(j->tree, ctl_id(j->ctl), j->req, rec, &e);
+		r = output_add(j->tree, ctl_id(j->ctl), j->req, rec, &e);
 	else if (r == 0 && is_op(j, "output"))
-		r = result_output(j->tree, ctl_id(j->ctl), j->req, rec, &e);
+		r = output_read(j->tree, ctl_id(j->ctl), j->req, rec, &e);
 	if (r < 0) {
 		json_decref(rec);
 		fail(j, &e);

@@ -118,13 +118,13 @@ static uint64_t expected(const struct raw *w, int stream)
 static int replay(struct raw *w, int stream, uint64_t total, struct err *e)
 {
 	auto_close int dir = -1;
-	struct recording rec;
+	struct output_stream rec;
 	int r;
 
-	dir = recording_dir(w->tree, ctl_id(w->ctl), w->exec, e);
+	dir = output_dir(w->tree, ctl_id(w->ctl), w->exec, e);
 	if (dir < 0)
 		return dir;
-	rec = (struct recording){dir, w->exec, names[stream]};
+	rec = (struct output_stream){dir, w->exec, names[stream]};
 	r = recording_pump(&rec, total, &w->out[stream], &w->before[stream], e);
 	if (r == 0 && w->before[stream] > 0)
 		log_info("%llu bytes of %s are not kept",

@@ -1,19 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <limits.h>
-#include <linux/capability.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -23,6 +19,7 @@
 #include "serve.h"
 #include "serve_priv.h"
 #include "sys/cgroup.h"
+#include "sys/confine.h"
 #include "wire/exit.h"
 
 #define FDS_WANTED 1048576
@@ -212,14 +209,6 @@ static int prepare(struct setup *s, struct err *e)
 	return 0;
 }
 
-int drop_state(struct err *e)
-{
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
-	    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
-		return err_sys(e, errno, "give up privileges");
-	return 0;
-}
-
 /* Without it all but its endpoints is served. */
 static void start_broker(struct setup *s)
 {
@@ -234,19 +223,7 @@ static void start_broker(struct setup *s)
 /* From here on nothing of root's is left but what is open. */
 static int drop(struct err *e)
 {
-	struct __user_cap_header_struct head = {
-		.version = _LINUX_CAPABILITY_VERSION_3};
-	struct __user_cap_data_struct none[2] = {{0}};
-
-	for (int cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
-		if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
-			return err_sys(e, errno, "drop capabilities");
-	if (setgroups(0, NULL) < 0 ||
-	    setresgid(HELPER_UID, HELPER_UID, HELPER_UID) < 0 ||
-	    setresuid(HELPER_UID, HELPER_UID, HELPER_UID) < 0 ||
-	    syscall(SYS_capset, &head, none) < 0)
-		return err_sys(e, errno, "become uid %u", HELPER_UID);
-	return drop_state(e);
+	return confine_ids(HELPER_UID, HELPER_UID, e);
 }
 
 static int keep(struct setup *s, bool background, struct err *e)

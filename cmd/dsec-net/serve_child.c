@@ -15,11 +15,8 @@
 #include "serve_keeper.h"
 #include "wire/record.h"
 
-#define SEND_S	    10
-#define TRIES	    3
-#define DELAY_FIRST 100
-#define DELAY_MAX   5000
-#define STEADY_MS   10000 /* one that lived so long was sound */
+#define SEND_S 10
+#define TRIES  3
 
 static const char *const transit_fds[] = TRANSIT_FDS;
 
@@ -226,12 +223,8 @@ static void lost(struct keeper *k, bool reaped)
 			asked_push(k, a);
 	}
 	k->restarts++;
-	k->delay_ms = lived > STEADY_MS		? 0
-		      : k->delay_ms == 0	? DELAY_FIRST
-		      : k->delay_ms < DELAY_MAX ? k->delay_ms * 2
-						: DELAY_MAX;
 	loop_timer_set(k->loop, &k->again,
-		       clock_ms() + (k->delay_ms ? k->delay_ms : 1));
+		       clock_ms() + backoff_next(&k->backoff, lived));
 }
 
 void worker_reap(struct keeper *k)
@@ -387,7 +380,7 @@ void worker_start(struct keeper *k)
 		return;
 	}
 	note("no worker: %s", e.msg);
-	loop_timer_set(k->loop, &k->again, clock_ms() + DELAY_MAX);
+	loop_timer_set(k->loop, &k->again, clock_ms() + BACKOFF_MAX);
 }
 
 void worker_stop(struct keeper *k)

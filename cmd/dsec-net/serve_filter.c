@@ -1,26 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <errno.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <stddef.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
 #include "serve_priv.h"
+#include "sys/confine.h"
 
 /*
  * What the worker may ask of the kernel: to use the descriptors it has, to make
  * sockets of the internet and pipes, memory and time.  It opens no file, starts
  * no program and reaches no other process.  The rest fails with ENOSYS.
  */
-#if defined(__x86_64__)
-#define ARCH AUDIT_ARCH_X86_64
-#elif defined(__aarch64__)
-#define ARCH AUDIT_ARCH_AARCH64
-#endif
-
 /* The busiest first: they are compared one by one. */
 static const unsigned allowed[] = {
 #ifdef SYS_epoll_wait
@@ -55,47 +44,10 @@ static const unsigned allowed[] = {
 #endif
 };
 
-#define N	 ((unsigned)array_len(allowed))
-#define LOAD(at) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (at))
-#define EQ(v)	 BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (v), 0, 1)
-#define RET(v)	 BPF_STMT(BPF_RET | BPF_K, (v))
-#define FIELD(f) ((unsigned)offsetof(struct seccomp_data, f))
-#define DENY(n)	 (SECCOMP_RET_ERRNO | (n))
-
 int worker_filter(struct err *e)
 {
-#if defined(ARCH) && !defined(__SANITIZE_ADDRESS__)
 	static const unsigned families[] = {AF_INET, AF_INET6, AF_NETLINK};
-	struct sock_filter code[2 * array_len(allowed) + 32];
-	struct sock_fprog prog = {.filter = code};
-	unsigned n = 0;
 
-#define ADD(...)                                                               \
-	do                                                                     \
-		code[n++] = (struct sock_filter)__VA_ARGS__;                   \
-	while (0)
-	ADD(LOAD(FIELD(arch)));
-	ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARCH, 1, 0));
-	ADD(RET(SECCOMP_RET_KILL_PROCESS));
-	ADD(LOAD(FIELD(nr)));
-	for (unsigned i = 0; i < N; i++) {
-		ADD(EQ(allowed[i]));
-		ADD(RET(SECCOMP_RET_ALLOW));
-	}
-	ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 1, 0));
-	ADD(RET(DENY(ENOSYS)));
-	ADD(LOAD(FIELD(args[0]))); /* the lower half: little endian */
-	for (unsigned i = 0; i < array_len(families); i++) {
-		ADD(EQ(families[i]));
-		ADD(RET(SECCOMP_RET_ALLOW));
-	}
-	ADD(RET(DENY(EAFNOSUPPORT)));
-#undef ADD
-	prog.len = (unsigned short)n;
-	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) < 0)
-		return err_sys(e, errno, "filter system calls");
-#else
-	(void)e;
-#endif
-	return 0;
+	return confine_calls(allowed, array_len(allowed), families,
+			     array_len(families), e);
 }

@@ -2,6 +2,7 @@
 #ifndef DSEC_NET_SERVE_KEEPER_H
 #define DSEC_NET_SERVE_KEEPER_H
 
+#include "base/backoff.h"
 #include "base/loop.h"
 #include "serve_priv.h"
 
@@ -60,7 +61,8 @@ struct keeper {
 	pid_t pid;
 	struct chan worker;
 	uint64_t since_ms;
-	unsigned restarts, delay_ms;
+	unsigned restarts;
+	struct backoff backoff;
 	struct loop_timer again;
 	/* what it was asked, oldest first */
 	struct asked *asked, **asked_end;

@@ -37,9 +37,6 @@ struct keeper_start {
 /* keeper_run(start, e): serve until SIGTERM. */
 int keeper_run(struct keeper_start *start, struct err *e);
 
-/* drop_state(e): no traces, no new privileges: what an exec does not keep. */
-int drop_state(struct err *e);
-
 /* worker_run(sock, broker, conf): the worker, until its keeper hangs up.
  * Returns its exit status. */
 int worker_run(int sock, int broker, const struct netconf *conf);

@@ -3,12 +3,27 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #include "net/chan.h"
 
 #define READ_CHUNK 16384
+
+struct chan_going {
+	struct chan_going *next;
+	size_t at; /* of out: the first byte of their line */
+	size_t n;
+	int fds[HELPER_FDS_MAX];
+};
+
+static void going_free(struct chan_going *g)
+{
+	for (size_t i = 0; i < g->n; i++)
+		fd_close(g->fds[i]);
+	free(g);
+}
 
 void chan_msg_done(struct chan_msg *m)
 {
@@ -37,6 +52,12 @@ void chan_done(struct chan *c)
 	for (size_t i = 0; i < c->nfds; i++)
 		fd_close(c->fds[i]);
 	free(c->fds);
+	while (c->going) {
+		struct chan_going *g = c->going;
+
+		c->going = g->next;
+		going_free(g);
+	}
 	buf_done(&c->in);
 	buf_done(&c->out);
 	*c = (struct chan){.fd = c->fd};
@@ -212,18 +233,69 @@ int chan_put(struct chan *c, const json_t *obj, struct err *e)
 	return 0;
 }
 
+int chan_put_fds(struct chan *c, const json_t *obj, int *fds, size_t nfds,
+		 struct err *e)
+{
+	struct chan_going **p = &c->going, *g;
+	size_t was = c->out.len;
+	int r;
+
+	assert(nfds <= HELPER_FDS_MAX);
+	if (nfds == 0)
+		return chan_put(c, obj, e);
+	g = calloc(1, sizeof(*g));
+	r = g ? chan_put(c, obj, e) : err_sys(e, ENOMEM, "write a line");
+	if (r < 0) {
+		for (size_t i = 0; i < nfds; i++)
+			fd_close(fds[i]);
+		free(g);
+		return r;
+	}
+	g->at = was;
+	g->n = nfds;
+	memcpy(g->fds, fds, nfds * sizeof(int));
+	while (*p)
+		p = &(*p)->next;
+	*p = g;
+	return 0;
+}
+
+/* Up to the next line that has descriptors, or that line with them. */
+static ssize_t flush_some(struct chan *c, size_t done)
+{
+	struct chan_going *g = c->going;
+	size_t end = c->out.len;
+	ssize_t n;
+
+	if (g && g->at > done)
+		end = g->at;
+	else if (g && g->next)
+		end = g->next->at;
+	if (!g || g->at > done)
+		return send_some(c->fd, c->out.data + done, end - done, NULL, 0,
+				 MSG_DONTWAIT);
+	n = send_some(c->fd, c->out.data + done, end - done, g->fds, g->n,
+		      MSG_DONTWAIT);
+	if (n > 0) {
+		c->going = g->next;
+		going_free(g);
+	}
+	return n;
+}
+
 int chan_flush(struct chan *c, struct err *e)
 {
 	size_t done = 0;
 	ssize_t n = 0;
 
 	while (done < c->out.len) {
-		n = send_some(c->fd, c->out.data + done, c->out.len - done,
-			      NULL, 0, MSG_DONTWAIT);
+		n = flush_some(c, done);
 		if (n < 0)
 			break;
 		done += (size_t)n;
 	}
+	for (struct chan_going *g = c->going; g; g = g->next)
+		g->at -= done;
 	if (done == c->out.len)
 		buf_done(&c->out);
 	else

@@ -17,6 +17,7 @@ struct chan {
 	size_t scanned; /* of in: has no newline */
 	int *fds;	/* that came, in order, and belong to no line yet */
 	size_t nfds, room;
+	struct chan_going *going; /* descriptors of lines in out, in order */
 };
 
 struct chan_msg {
@@ -50,11 +51,14 @@ must_check int chan_next(struct chan *c, struct chan_msg *ret, struct err *e);
  * chan_put(c, obj, e), chan_flush(c, e): for non-blocking ones, without
  * descriptors: keep a line to be sent, send what can be sent; while
  * ${c}->out.len is not 0 watch for EPOLLOUT.  flush: 0, or -errno that is
- * final.
+ * final.  chan_put_fds(): the same with descriptors that are taken over: closed
+ * when they are sent, by chan_done(), or where it fails.
  */
 must_check int chan_send(struct chan *c, const json_t *obj, const int *fds,
 			 size_t nfds, struct err *e);
 must_check int chan_put(struct chan *c, const json_t *obj, struct err *e);
+must_check int chan_put_fds(struct chan *c, const json_t *obj, int *fds,
+			    size_t nfds, struct err *e);
 must_check int chan_flush(struct chan *c, struct err *e);
 
 #endif

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "box/recorder.h"
-#include "recording.h"
-#include "result.h"
+#include "life/output.h"
 
 #define INLINE_KB 64
 /* As base64, or with every byte escaped, it still fits a record. */
@@ -16,6 +17,104 @@
 static const struct {
 	const char *name, *coded;
 } streams[] = {{"stdout", "stdout_b64"}, {"stderr", "stderr_b64"}};
+
+int output_dir(const struct tree *tree, const char *id, const char *exec,
+	       struct err *e)
+{
+	size_t n = strspn(exec, "abcdefghijklmnopqrstuvwxyz0123456789-");
+	char path[PATH_MAX];
+	int r, fd;
+
+	if (n == 0 || n > 64 || exec[n] != '\0')
+		return err_set(e, -ENOENT, "exec_unknown", "no command '%.64s'",
+			       exec);
+	r = tree_path(path, e, "%s/sb/%s/out", tree->lib, id);
+	if (r < 0)
+		return r;
+	/* On a pool it is a link of ours. */
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? err_sys(e, errno, "open '%s'", path) : fd;
+}
+
+/* --- as files ------------------------------------------------------------ */
+
+/* A part of a file; what the file does not have of it counts as lost. */
+static int add_part(const struct output_stream *s, const char *suffix,
+		    const struct output_part *want, struct output_parts *ret,
+		    struct err *e)
+{
+	auto_close int fd = -1;
+	struct stat st = {0};
+	char name[96];
+	uint64_t has;
+
+	if (want->len == 0)
+		return 0;
+	snprintf(name, sizeof(name), "%s.%s%s", s->exec, s->stream, suffix);
+	fd = openat(s->dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if ((fd < 0 && errno != ENOENT) || (fd >= 0 && fstat(fd, &st) < 0))
+		return err_sys(e, errno, "open '%s'", name);
+	has = (uint64_t)st.st_size > want->at ? (uint64_t)st.st_size - want->at
+					      : 0;
+	if (has > want->len)
+		has = want->len;
+	ret->lost += want->len - has;
+	if (has > 0)
+		ret->part[ret->n++] = (struct output_part){steal_fd(&fd),
+							   want->at, has};
+	return 0;
+}
+
+/* The tail is a ring: what is wanted of it may be in two parts. */
+static int add_tail(const struct output_stream *s, uint64_t from,
+		    uint64_t total, struct output_parts *ret, struct err *e)
+{
+	const uint64_t head = RECORDER_HEAD, ring = RECORDER_TAIL;
+	struct output_part one, two;
+	uint64_t kept;
+	int r;
+
+	kept = total > head + ring ? total - ring : head;
+	if (from < kept) {
+		ret->lost += kept - from;
+		from = kept;
+	}
+	if (from >= total)
+		return 0;
+	one = (struct output_part){-1, (from - head) % ring, total - from};
+	if (one.len > ring - one.at)
+		one.len = ring - one.at;
+	two = (struct output_part){-1, 0, total - from - one.len};
+	r = add_part(s, ".tail", &one, ret, e);
+	return r < 0 ? r : add_part(s, ".tail", &two, ret, e);
+}
+
+int output_parts(const struct output_stream *s, uint64_t from, uint64_t total,
+		 struct output_parts *ret, struct err *e)
+{
+	const uint64_t head = total < RECORDER_HEAD ? total : RECORDER_HEAD;
+	struct output_part first = {-1, from, from < head ? head - from : 0};
+	int r;
+
+	*ret = (struct output_parts){0};
+	r = add_part(s, "", &first, ret, e);
+	if (r == 0 && total > RECORDER_HEAD)
+		r = add_tail(s, from < RECORDER_HEAD ? RECORDER_HEAD : from,
+			     total, ret, e);
+	if (r < 0)
+		output_parts_done(ret);
+	return r;
+}
+
+void output_parts_done(struct output_parts *p)
+{
+	for (unsigned i = 0; i < p->n; i++)
+		if (p->part[i].fd >= 0)
+			fd_close(p->part[i].fd);
+	p->n = 0;
+}
+
+/* --- as text of a record ------------------------------------------------- */
 
 /* How much of the end is a character that was cut in two. */
 static size_t cut_tail(const char *buf, size_t len)
@@ -52,7 +151,7 @@ static ssize_t read_piece(const struct piece *p, char **ret_buf,
 		*ret_buf = calloc(1, 1);
 		return *ret_buf ? 0 : err_sys(e, ENOMEM, "output");
 	}
-	dir = recording_dir(p->tree, p->id, p->exec, e);
+	dir = output_dir(p->tree, p->id, p->exec, e);
 	if (dir < 0)
 		return dir;
 	buf = malloc(p->max);
@@ -123,8 +222,8 @@ static int add_streams(const struct tree *tree, const char *id, json_t *rec,
 	return r;
 }
 
-int result_add_output(const struct tree *tree, const char *id,
-		      const json_t *req, json_t *rec, struct err *e)
+int output_add(const struct tree *tree, const char *id, const json_t *req,
+	       json_t *rec, struct err *e)
 {
 	size_t max = (size_t)json_int(req, "inline_kb", INLINE_KB) * 1024;
 	int r;
@@ -161,7 +260,7 @@ static int look_up(const struct tree *tree, const char *id, const char *exec,
 	*ret = find_exec(execs, exec);
 	if (*ret)
 		return 0;
-	dir = recording_dir(tree, id, exec, e);
+	dir = output_dir(tree, id, exec, e);
 	if (dir < 0)
 		return dir;
 	snprintf(name, sizeof(name), "%s.json", exec);
@@ -171,8 +270,8 @@ static int look_up(const struct tree *tree, const char *id, const char *exec,
 			    : r;
 }
 
-int result_output(const struct tree *tree, const char *id, const json_t *req,
-		  json_t *rec, struct err *e)
+int output_read(const struct tree *tree, const char *id, const json_t *req,
+		json_t *rec, struct err *e)
 {
 	auto_json json_t *one = NULL;
 	auto_free char *buf = NULL;
