@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,27 +11,42 @@
 #include "base/version.h"
 #include "box/claim.h"
 #include "box/spec.h"
+#include "report.h"
 #include "wire/exit.h"
 #include "wire/jsonl.h"
 #include "wire/record.h"
 
 static const char usage[] =
-	"usage: dsec-admit [FLAGS] < REQUESTS, or dsec-admit --report";
+	"usage: dsec-admit [FLAGS] < REQUESTS, or dsec-admit --report | "
+	"--drain | --undrain";
 
 /* Flags of ours, after the fields of a create request. */
-enum { OURS_REPORT, OURS_HELP, OURS_VERSION, OURS_LEN };
+enum {
+	OURS_OP, /* a field of requests */
+	OURS_REPORT,
+	OURS_DRAIN,
+	OURS_UNDRAIN,
+	OURS_HELP,
+	OURS_VERSION,
+	OURS_LEN
+};
 static const struct opt ours[OURS_LEN] = {
 	[OURS_REPORT] = {"report", NULL, 'r', NULL, "print the node's report"},
+	[OURS_DRAIN] = {"drain", NULL, 0, NULL, "take no new sandboxes"},
+	[OURS_UNDRAIN] = {"undrain", NULL, 0, NULL, "take them again"},
 	[OURS_HELP] = {"help", NULL, 'h', NULL, "print this"},
 	[OURS_VERSION] = {"version", NULL, 0, NULL, "print the version"},
 };
 
+enum op_kind { OP_ADMIT, OP_REPORT, OP_DRAIN, OP_UNDRAIN };
+
 struct admitter {
 	struct tree tree;
+	struct report_cache cache;
 	struct field *fields; /* spec_fields, then ours */
 	size_t n;
 	json_t *defaults; /* of the command line */
-	bool report;
+	enum op_kind op;  /* the one of the command line */
 };
 
 static int make_table(struct admitter *a, struct err *e)
@@ -43,73 +59,64 @@ static int make_table(struct admitter *a, struct err *e)
 	memcpy(a->fields, spec_fields, spec_fields_len * sizeof(*a->fields));
 	for (size_t i = 0; i < OURS_LEN; i++)
 		a->fields[spec_fields_len + i].opt = ours[i];
+	a->fields[spec_fields_len + OURS_OP].key = "op";
+	a->fields[spec_fields_len + OURS_OP].type = FIELD_STR;
 	return 0;
 }
 
-static int pack_amounts(const struct admit_amounts *a, json_t **ret,
-			struct err *e)
+/* --- operations ------------------------------------------------------------
+ */
+
+static int op_report(struct admitter *a, json_t *req, json_t *rec,
+		     struct err *e)
 {
-	return json_pack_or(ret, e, "{s:I, s:f, s:I, s:I, s:I}", "memory_mb",
-			    (json_int_t)a->memory_mb, "cpu_cores",
-			    (double)a->cpu_milli / 1000, "disk_mb",
-			    (json_int_t)a->disk_mb, "pids", (json_int_t)a->pids,
-			    "sandboxes", (json_int_t)a->sandboxes);
+	(void)req;
+	return report_make(&a->tree, &a->cache, rec, e);
 }
 
-static int set_amounts(json_t *rec, const char *key,
-		       const struct admit_amounts *a, struct err *e)
+/* The mark is on tmpfs: a node that comes up again takes sandboxes. */
+static int set_draining(const struct tree *t, bool on, struct err *e)
 {
-	json_t *obj = NULL;
+	auto_close int fd = -1;
+	char path[PATH_MAX];
 	int r;
 
-	r = pack_amounts(a, &obj, e);
-	if (r == 0 && json_object_set_new(rec, key, obj) < 0)
+	r = tree_path(path, e, "%s/draining", t->run);
+	if (r < 0)
+		return r;
+	if (!on)
+		return unlink(path) < 0 && errno != ENOENT
+			       ? err_sys(e, errno, "remove '%s'", path)
+			       : 0;
+	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	return fd < 0 ? err_sys(e, errno, "make '%s'", path) : 0;
+}
+
+static int drain(struct admitter *a, bool on, json_t *rec, struct err *e)
+{
+	int r = set_draining(&a->tree, on, e);
+
+	if (r == 0 &&
+	    json_object_set_new(rec, "draining", json_boolean(on)) < 0)
 		r = err_sys(e, ENOMEM, "answer");
 	return r;
 }
 
-static int report(const struct tree *t, json_t **ret_rec, struct err *e)
+static int op_drain(struct admitter *a, json_t *req, json_t *rec, struct err *e)
 {
-	auto_json json_t *rec = NULL;
-	struct admit_amounts limit, left;
-	char id[BOX_ID_LEN + 1];
-	struct admit_node n = {0};
-	int r;
-
-	r = tree_new_id(t, id, e);
-	if (r == 0)
-		r = claim_node(t, &n, e);
-	if (r < 0)
-		return r;
-	limit = left = admit_limit(&n);
-	admit_sub(&left, &n.held);
-	r = json_pack_or(&rec, e,
-			 "{s:b, s:s%, s:b, s:I, s:f, s:I, s:I, s:I, s:I}", "ok",
-			 1, "node", id, (size_t)4, "draining", n.now.draining,
-			 "memory_available_mb",
-			 (json_int_t)n.now.memory_available_mb, "memory_full",
-			 (double)n.now.memory_full_milli / 1000, "disk_free_mb",
-			 (json_int_t)n.now.disk_free_mb, "tasks",
-			 (json_int_t)n.now.tasks, "tasks_max",
-			 (json_int_t)n.now.tasks_max, "memory_reserve_mb",
-			 (json_int_t)n.rules.memory_reserve_mb);
-	if (r == 0)
-		r = set_amounts(rec, "capacity", &n.capacity, e);
-	if (r == 0)
-		r = set_amounts(rec, "limit", &limit, e);
-	if (r == 0)
-		r = set_amounts(rec, "held", &n.held, e);
-	if (r == 0)
-		r = set_amounts(rec, "free", &left, e);
-	if (r == 0)
-		*ret_rec = steal_ptr(rec);
-	return r;
+	(void)req;
+	return drain(a, true, rec, e);
 }
 
-static int answer(const struct admitter *a, json_t *req, json_t **ret_rec,
-		  struct err *e)
+static int op_undrain(struct admitter *a, json_t *req, json_t *rec,
+		      struct err *e)
 {
-	auto_json json_t *rec = NULL;
+	(void)req;
+	return drain(a, false, rec, e);
+}
+
+static int op_admit(struct admitter *a, json_t *req, json_t *rec, struct err *e)
+{
 	struct admit_amounts claim;
 	int r;
 
@@ -118,11 +125,38 @@ static int answer(const struct admitter *a, json_t *req, json_t **ret_rec,
 		r = claim_check(&a->tree, req, e);
 	if (r < 0)
 		return r;
-	rec = record_ok(req);
+	claim = claim_amounts(req);
+	return report_amounts(rec, "claim", &claim, e);
+}
+
+static const struct op {
+	const char *name;
+	int (*fn)(struct admitter *a, json_t *req, json_t *rec, struct err *e);
+} ops[] = {
+	[OP_ADMIT] = {"admit", op_admit},
+	[OP_REPORT] = {"report", op_report},
+	[OP_DRAIN] = {"drain", op_drain},
+	[OP_UNDRAIN] = {"undrain", op_undrain},
+};
+
+static int answer(struct admitter *a, json_t *req, json_t **ret_rec,
+		  struct err *e)
+{
+	auto_json json_t *rec = record_ok(req);
+	const char *op = json_str(req, "op");
+	size_t i = 0;
+	int r;
+
 	if (!rec)
 		return err_sys(e, ENOMEM, "answer");
-	claim = claim_amounts(req);
-	r = set_amounts(rec, "claim", &claim, e);
+	while (*op && i < array_len(ops) && strcmp(op, ops[i].name))
+		i++;
+	if (i == array_len(ops))
+		return err_set(e, -EBADMSG, "bad_value",
+			       "'op' is admit, report, drain or undrain");
+	/* It is no field of a sandbox. */
+	json_object_del(req, "op");
+	r = ops[i].fn(a, req, rec, e);
 	if (r == 0)
 		*ret_rec = steal_ptr(rec);
 	return r;
@@ -130,7 +164,7 @@ static int answer(const struct admitter *a, json_t *req, json_t **ret_rec,
 
 /* One line in, one record out.  0; 1 when the record is a failure; -errno when
  * no record could be written. */
-static int serve_line(const struct admitter *a, const struct record_line *line,
+static int serve_line(struct admitter *a, const struct record_line *line,
 		      struct err *e)
 {
 	auto_json json_t *req = NULL, *rec = NULL;
@@ -138,8 +172,8 @@ static int serve_line(const struct admitter *a, const struct record_line *line,
 	struct err why = {0};
 	int r, failed = 0;
 
-	r = record_take(line, a->fields, spec_fields_len, a->defaults, &kind,
-			&req, &why);
+	r = record_take(line, a->fields, spec_fields_len + 1, a->defaults,
+			&kind, &req, &why);
 	if (r == 0 && kind == RECORD_PASS) {
 		rec = json_incref(req);
 		failed = 1;
@@ -156,7 +190,7 @@ static int serve_line(const struct admitter *a, const struct record_line *line,
 	return r < 0 ? r : failed;
 }
 
-static int serve(const struct admitter *a, struct err *e)
+static int serve(struct admitter *a, struct err *e)
 {
 	struct jsonl in = {.fd = STDIN_FILENO};
 	struct record_line line;
@@ -208,7 +242,11 @@ static int parse(struct admitter *a, int argc, char **argv, struct err *e)
 			if (r < 0)
 				return r;
 		} else if ((size_t)row == spec_fields_len + OURS_REPORT) {
-			a->report = true;
+			a->op = OP_REPORT;
+		} else if ((size_t)row == spec_fields_len + OURS_DRAIN) {
+			a->op = OP_DRAIN;
+		} else if ((size_t)row == spec_fields_len + OURS_UNDRAIN) {
+			a->op = OP_UNDRAIN;
 		} else if ((size_t)row == spec_fields_len + OURS_HELP) {
 			opt_help(STDOUT_FILENO, usage, table);
 			return 1;
@@ -232,9 +270,10 @@ static int run(struct admitter *a, struct err *e)
 		r = tree_make(&a->tree, e);
 	if (r < 0)
 		return r;
-	if (!a->report)
+	if (a->op == OP_ADMIT)
 		return serve(a, e);
-	r = report(&a->tree, &rec, e);
+	rec = record_ok(NULL);
+	r = rec ? ops[a->op].fn(a, NULL, rec, e) : err_sys(e, ENOMEM, "answer");
 	return r < 0 ? r : record_write(STDOUT_FILENO, rec, e);
 }
 
@@ -252,6 +291,7 @@ int main(int argc, char **argv)
 		r = run(&a, &e);
 	else if (r == 1)
 		r = 0;
+	report_done(&a.cache);
 	json_decref(a.defaults);
 	free(a.fields);
 	if (r >= 0)

@@ -194,7 +194,7 @@ static int describe(const struct claim_want *want, const struct claim *claim,
 		    json_t **ret, struct err *e)
 {
 	static const char *const keys[] = {
-		"name", "task", "project", "labels", "image",
+		"name", "task", "project", "user", "backend", "labels", "image",
 	};
 	auto_json json_t *obj = NULL;
 	json_t *v;
@@ -361,6 +361,17 @@ static int decide(struct ledger *l, const struct admit_amounts *a,
 	return r < 0 ? r : admit_decide(&node, a, e);
 }
 
+/* A new sandbox. */
+static int admit(struct ledger *l, const struct admit_amounts *a,
+		 const json_t *spec, struct err *e)
+{
+	int r = decide(l, a, e);
+
+	return r < 0 ? r
+		     : admit_tenant(&l->d.tenants,
+				    admit_user(json_str(spec, "user")), e);
+}
+
 int claim_check(const struct tree *t, const json_t *spec, struct err *e)
 {
 	const struct admit_amounts a = claim_amounts(spec);
@@ -372,7 +383,7 @@ int claim_check(const struct tree *t, const json_t *spec, struct err *e)
 	r = ledger_open(t, &l, e);
 	if (r < 0)
 		return r;
-	r = decide(&l, &a, e);
+	r = admit(&l, &a, spec, e);
 	if (r == 0 && *name)
 		r = link_path(path, t, "name", name, e);
 	if (r == 0 && *name) {
@@ -391,14 +402,14 @@ static int take_locked(struct ledger *l, const struct claim_want *want,
 	struct admit_amounts a = amounts_of(want);
 	int r;
 
-	r = decide(l, &a, e);
+	r = admit(l, &a, want->spec, e);
 	if (r == 0)
 		r = ledger_mark(l, e);
 	if (r < 0)
 		return r;
 	r = make_all(l, want, claim, e);
 	if (r == 0)
-		admit_add(&l->d.held, &a);
+		ledger_hold(l, &a, json_str(want->spec, "user"));
 	/* A ledger that cannot be written stays marked and is rebuilt; what was
 	 * made or undone is right in any case. */
 	(void)ledger_commit(l, NULL);
@@ -457,7 +468,7 @@ static int release_locked(struct ledger *l, const char *id, struct err *e)
 	if (unlink(path) < 0 && errno != ENOENT)
 		return err_sys(e, errno, "remove '%s'", path);
 	a = claim_amounts(claim);
-	admit_sub(&l->d.held, &a);
+	ledger_drop(l, &a);
 	r = remove_dir(l->tree, id, e);
 	(void)ledger_commit(l, NULL); /* if not, it stays marked */
 	return r;

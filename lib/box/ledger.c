@@ -12,7 +12,7 @@
 #include "box/claim.h"
 #include "box/ledger_priv.h"
 
-static const char magic[8] = {'d', 's', 'e', 'c', 'l', 'e', 'd', '1'};
+static const char magic[8] = {'d', 's', 'e', 'c', 'l', 'e', 'd', '2'};
 
 /* FNV-1a: against a torn or foreign file, not against an enemy, who could not
  * write here. */
@@ -80,6 +80,28 @@ static int each_in(struct ledger *l, const char *sub, entry_fn *fn,
 	return r < 0 ? err_wrap(e, r, "'%s'", path) : 0;
 }
 
+void ledger_hold(struct ledger *l, const struct admit_amounts *a,
+		 const char *user)
+{
+	struct admit_tenants *t = &l->d.tenants;
+	uint64_t u = admit_user(user);
+
+	if (!l->d.held.sandboxes || !t->users) {
+		t->users = 1;
+		t->user = u;
+	} else if (t->user != u) {
+		t->users = 2;
+	}
+	admit_add(&l->d.held, a);
+}
+
+void ledger_drop(struct ledger *l, const struct admit_amounts *a)
+{
+	admit_sub(&l->d.held, a);
+	if (!l->d.held.sandboxes)
+		l->d.tenants.users = 0;
+}
+
 static int add_claim(struct ledger *l, int dirfd, const char *name,
 		     struct err *e)
 {
@@ -98,7 +120,7 @@ static int add_claim(struct ledger *l, int dirfd, const char *name,
 	if (r < 0 && r != -EBADMSG && r != -EFBIG)
 		return r;
 	a = claim_amounts(claim);
-	admit_add(&l->d.held, &a);
+	ledger_hold(l, &a, json_str(claim, "user"));
 	return 0;
 }
 

@@ -52,6 +52,11 @@ static const struct field fields[] = {
 	{.key = "uid_ranges", .type = FIELD_INT, .min = 1, .max = 65534},
 	/* no matter of admission: identity_merge() */
 	{.key = "single_tenant", .type = FIELD_BOOL},
+	{.key = "isolation", .type = FIELD_STR, .min = 1, .max = 16},
+	{.key = "reserved_for", .type = FIELD_STRS},
+	/* no matter of admission: the node's report */
+	{.key = "labels", .type = FIELD_MAP},
+	{.key = "capabilities", .type = FIELD_STRS},
 };
 
 uint64_t ledger_config(const struct tree *t)
@@ -123,6 +128,27 @@ static void set_milli(const json_t *conf, const char *key, uint64_t *value)
 		*value = (uint64_t)(json_number_value(v) * 1000 + 0.5);
 }
 
+static int set_tenants(const json_t *conf, struct admit_tenants *t,
+		       struct err *e)
+{
+	const json_t *list = json_object_get(conf, "reserved_for"), *v;
+	const char *isolation = json_str(conf, "isolation");
+	size_t i;
+
+	t->isolated = !strcmp(isolation, "user");
+	if (*isolation && !t->isolated && strcmp(isolation, "none"))
+		return err_set(e, -EINVAL, "configuration",
+			       "isolation '%s': none or user", isolation);
+	if (json_array_size(list) > ADMIT_RESERVED_MAX)
+		return err_set(e, -EINVAL, "configuration",
+			       "reserved_for: more than %d users",
+			       ADMIT_RESERVED_MAX);
+	t->nreserved = json_array_size(list);
+	json_array_foreach(list, i, v)
+		t->reserved[i] = admit_user(json_string_value(v));
+	return 0;
+}
+
 static int configure(const json_t *conf, struct ledger_data *d, struct err *e)
 {
 	int64_t first = json_int(conf, "uid_first", UID_FIRST);
@@ -147,7 +173,7 @@ static int configure(const json_t *conf, struct ledger_data *d, struct err *e)
 	set_int(conf, "memory_reserve_mb", &d->rules.memory_reserve_mb);
 	set_int(conf, "disk_reserve_mb", &d->rules.disk_reserve_mb);
 	set_milli(conf, "pressure_max", &d->rules.pressure_max_milli);
-	return 0;
+	return set_tenants(conf, &d->tenants, e);
 }
 
 int ledger_measure(const struct tree *t, struct ledger_data *d, struct err *e)
@@ -234,6 +260,8 @@ int ledger_now(const struct ledger *l, const struct admit_amounts *claim,
 	now->memory_available_mb = ((uint64_t)si.freeram + si.bufferram) *
 				   si.mem_unit / MB;
 	now->memory_full_milli = 0;
+	now->swap_mb = (uint64_t)si.totalswap * si.mem_unit / MB;
+	now->swap_free_mb = (uint64_t)si.freeswap * si.mem_unit / MB;
 	if (now->memory_available_mb <
 	    claim->memory_mb + 2 * rules->memory_reserve_mb) {
 		now->memory_available_mb = meminfo_available_mb(

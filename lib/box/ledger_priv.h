@@ -25,6 +25,7 @@ struct ledger_data {
 	uint64_t tasks_max;
 	struct admit_amounts capacity, held;
 	struct admit_rules rules;
+	struct admit_tenants tenants;
 	uint64_t check; /* of everything before, with marked as 0 */
 };
 
@@ -55,6 +56,15 @@ int ledger_prune(struct ledger *l, struct err *e);
  * that cannot matter to ${claim} are left at a bound that is cheap to get. */
 int ledger_now(const struct ledger *l, const struct admit_amounts *claim,
 	       struct admit_now *now, struct err *e);
+
+/*
+ * ledger_hold(l, a, user): count a sandbox that holds ${a}; with ledger_drop()
+ * it does not any more.  Of several users it is told that there are several
+ * until all are gone, or the ledger is rebuilt.
+ */
+void ledger_hold(struct ledger *l, const struct admit_amounts *a,
+		 const char *user);
+void ledger_drop(struct ledger *l, const struct admit_amounts *a);
 
 /* ledger_has_claim(t, id): sb/<id>/claim.json is there. */
 bool ledger_has_claim(const struct tree *t, const char *id);

@@ -63,6 +63,7 @@ void admit_rules_default(struct admit_rules *rules, uint64_t memory_mb)
 						      : reserve,
 		.disk_reserve_mb = 128,
 		.pressure_max_milli = 200,
+		.swap_max_milli = 900,
 	};
 }
 
@@ -159,6 +160,13 @@ static int decide_now(const struct admit_node *node,
 			       "the node stalls on memory, thousandths of time",
 			       now->memory_full_milli,
 			       rules->pressure_max_milli);
+	if (rules->memory_overcommit > 1000 &&
+	    now->swap_mb - now->swap_free_mb >
+		    times_milli(now->swap_mb, rules->swap_max_milli))
+		return pressed(e, "pressure", "swap is full, MiB in use",
+			       now->swap_mb - now->swap_free_mb,
+			       times_milli(now->swap_mb,
+					   rules->swap_max_milli));
 	if (now->disk_free_mb < rules->disk_reserve_mb)
 		return pressed(e, "disk",
 			       "the disk of DSEC_LIB is full, MiB free",
@@ -168,6 +176,50 @@ static int decide_now(const struct admit_node *node,
 		return pressed(e, "count", "the node has too many processes",
 			       now->tasks, now->tasks_max - now->tasks_max / 8);
 	return 0;
+}
+
+int admit_pressed(const struct admit_node *node, struct err *e)
+{
+	const struct admit_amounts least = {.sandboxes = 1};
+
+	return decide_now(node, &least, e);
+}
+
+uint64_t admit_user(const char *name)
+{
+	uint64_t h = 14695981039346656037u;
+
+	for (; *name; name++)
+		h = (h ^ (unsigned char)*name) * 1099511628211u;
+	return h;
+}
+
+static int not_his(struct err *e, const char *why, unsigned retry_after_ms)
+{
+	int r = err_set(e, -EAGAIN, "isolation", "%s", why);
+
+	if (e) {
+		e->infra = true;
+		e->retry_after_ms = retry_after_ms;
+	}
+	return r;
+}
+
+int admit_tenant(const struct admit_tenants *t, uint64_t user, struct err *e)
+{
+	uint64_t i = 0;
+
+	if (t->isolated && t->users && (t->users > 1 || t->user != user))
+		return not_his(
+			e,
+			"the node holds sandboxes of one user at a time, "
+			"and now of another",
+			RETRY_FULL_MS);
+	while (i < t->nreserved && t->reserved[i] != user)
+		i++;
+	return t->nreserved && i == t->nreserved
+		       ? not_his(e, "the node is kept for other users", 0)
+		       : 0;
 }
 
 int admit_decide(const struct admit_node *node,

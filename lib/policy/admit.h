@@ -29,15 +29,18 @@ struct admit_rules {
 	uint64_t memory_reserve_mb;  /* must stay available for the host */
 	uint64_t disk_reserve_mb;    /* must stay free */
 	uint64_t pressure_max_milli; /* of time all tasks wait for memory */
+	uint64_t swap_max_milli;     /* of swap in use, where memory may be
+					promised more than once */
 };
 
 /* What is so at this moment. */
 struct admit_now {
 	uint64_t memory_available_mb; /* UINT64_MAX: not known */
 	uint64_t memory_full_milli;   /* PSI: memory, full, avg10 */
-	uint64_t disk_free_mb;	      /* UINT64_MAX: not known */
-	uint64_t tasks;		      /* processes and threads of the node */
-	uint64_t tasks_max;	      /* 0: not known */
+	uint64_t swap_mb, swap_free_mb;
+	uint64_t disk_free_mb; /* UINT64_MAX: not known */
+	uint64_t tasks;	       /* processes and threads of the node */
+	uint64_t tasks_max;    /* 0: not known */
 	bool draining;
 };
 
@@ -65,6 +68,28 @@ struct admit_amounts admit_limit(const struct admit_node *node);
  */
 int admit_decide(const struct admit_node *node,
 		 const struct admit_amounts *claim, struct err *e);
+
+/*
+ * admit_pressed(node, e): would it refuse whatever is asked, as of now?  0, or
+ * -EAGAIN as admit_decide() has it; draining is not looked at.
+ */
+int admit_pressed(const struct admit_node *node, struct err *e);
+
+/* Whose sandboxes a node holds, and may hold. */
+#define ADMIT_RESERVED_MAX 8
+struct admit_tenants {
+	uint32_t isolated;  /* one user at a time */
+	uint32_t users;	    /* 0, 1, or 2 for several */
+	uint64_t user;	    /* of one: admit_user() of the name */
+	uint64_t nreserved; /* 0: anybody */
+	uint64_t reserved[ADMIT_RESERVED_MAX];
+};
+
+/* admit_user(name): a number for a user's name; "" is a user, too. */
+uint64_t admit_user(const char *name);
+
+/* admit_tenant(t, user, e): 0; -EAGAIN, code "isolation". */
+int admit_tenant(const struct admit_tenants *t, uint64_t user, struct err *e);
 
 /* admit_add, admit_sub: sums that saturate instead of wrapping. */
 void admit_add(struct admit_amounts *sum, const struct admit_amounts *a);

@@ -34,6 +34,7 @@ const struct exit_code exit_codes[] = {
 	{"pressure", EXIT_TRY_AGAIN, "admission: the node is short of memory now"},
 	{"disk", EXIT_TRY_AGAIN, "admission: not enough disk left to claim"},
 	{"count", EXIT_TRY_AGAIN, "admission: no sandbox slot, process or uid range left"},
+	{"isolation", EXIT_TRY_AGAIN, "admission: the node is kept for another user"},
 	{"draining", EXIT_TRY_AGAIN, "admission: the node takes no new sandboxes"},
 	{"busy", EXIT_TRY_AGAIN, "another operation holds it; try again"},
 	{"stopped", EXIT_NO, "the sandbox is stopped or stopping"},

@@ -49,6 +49,57 @@ json_is "$out" '{"memory_mb":0,"sandboxes":0}' "nothing is held" \
 json_is "$out" '[true,true]' "the node" \
 	'[(.node | length == 4), .disk_free_mb > 0]'
 
+json_is "$out" '[1,["container"],"none",[],{},false,false,0,{}]' "what it is" \
+	'[.v, .backends, .isolation, .reserved_for, .labels, .draining,
+	.pressed, .tasks_count, .tasks]'
+json_is "$out" 'true' "what is measured" \
+	'.memory_total_mb >= .memory_available_mb and .processes > 0 and
+	.processes_max > .processes and .swap_mb >= .swap_free_mb and
+	(.node as $n | .name | startswith($n)) and .made_ms > 0'
+
+conf '{"labels":{"zone":"a"},"capabilities":["gpu"],"isolation":"user",
+	"reserved_for":["ann"]}'
+run dsec-admit --report
+json_is "$out" '[{"zone":"a"},true,"user",["ann"]]' "what node.json says" \
+	'[.labels, (.capabilities | index("gpu") != null), .isolation,
+	.reserved_for]'
+out=$(echo '{"user":"bob"}' | dsec-admit)
+json_is "$out" '["isolation",true]' "kept for another" \
+	'[.error.code, .error.infra]'
+out=$(echo '{"user":"ann"}' | dsec-admit)
+is "$?" 0 "... who may"
+
+# A claim of a sandbox counts for its task, project and user.
+conf '{}'
+id=$(dsec-admit --report | jq -r .node)aaaabbbbccccdddd
+mkdir -p "$DSEC_RUN/sb/$id"
+echo '{"sandbox":"'"$id"'","task":"t1","project":"root/rl","user":"ann",
+	"memory_limit_mb":100,"cpu_cores_limit":1,"pids_limit":10,"slot":28672}' \
+	>"$DSEC_RUN/sb/$id/claim.json"
+rm "$DSEC_RUN/ledger"
+run dsec-admit --report
+json_is "$out" '[100,{"container":1},{"t1":1},{"root/rl":1},{"ann":1},1]' \
+	"who is here" \
+	'[.held.memory_mb, .sandboxes, .tasks, .projects, .users, .users_count]'
+conf '{"isolation":"user"}'
+out=$(printf '{"user":"ann"}\n{"user":"bob"}\n{}\n' | dsec-admit |
+	jq -r '.error.code // "yes"' | tr '\n' ' ')
+is "$out" "yes isolation isolation " "one user at a time"
+rm -r "$DSEC_RUN/sb/$id" "$DSEC_RUN/ledger"
+
+out=$(printf '%s\n' '{"op":"drain"}' '{}' '{"op":"report"}' \
+	'{"op":"undrain"}' '{}' '{"op":"report"}' '{"op":"dance"}' | dsec-admit |
+	jq -c '[.draining, .error.code]' | tr '\n' ' ')
+is "$out" '[true,null] [null,"draining"] [true,null] [false,null] [null,null] [false,null] [null,"bad_value"] ' \
+	"drained and back, in one run"
+run dsec-admit --drain
+json_is "$out" '{"ok":true,"draining":true}' "by flag"
+out=$(echo '{}' | dsec-admit)
+json_is "$out" '"draining"' "... for all" '.error.code'
+run dsec-admit --undrain
+out=$(echo '{}' | dsec-admit)
+is "$?" 0 "and back"
+
 conf '{"memory_mib":1000}'
 out=$(echo '{}' | dsec-admit)
 json_is "$out" '"configuration"' "a key node.json does not have" '.error.code'

@@ -86,6 +86,53 @@ static void test_now(void)
 	refused(&n, &a, "draining", true, "draining");
 }
 
+static void test_pressed(void)
+{
+	const struct admit_amounts a = {512, 1000, 0, 100, 1};
+	struct admit_node n = node();
+	struct err e = {0};
+
+	n.held = n.capacity;
+	n.now.draining = true;
+	is_int(admit_pressed(&n, &e), 0, "full and draining is no pressure");
+	n.now.memory_available_mb = n.rules.memory_reserve_mb - 1;
+	is_int(admit_pressed(&n, &e), -EAGAIN, "below the reserve is");
+	n = node();
+	n.now.swap_mb = 1000;
+	n.now.swap_free_mb = 99;
+	is_int(admit_decide(&n, &a, &e), 0,
+	       "full swap, and no memory promised twice");
+	n.rules.memory_overcommit = 1500;
+	refused(&n, &a, "pressure", true, "full swap, and it is");
+	n.now.swap_free_mb = 100;
+	is_int(admit_decide(&n, &a, &e), 0, "not quite full");
+}
+
+static void test_tenants(void)
+{
+	struct admit_tenants t = {0};
+	uint64_t ann = admit_user("ann"), bob = admit_user("bob");
+	struct err e = {0};
+
+	t.users = 2;
+	is_int(admit_tenant(&t, ann, &e), 0, "anybody beside anybody");
+	t.isolated = 1;
+	is_int(admit_tenant(&t, ann, &e), -EAGAIN, "not where isolated");
+	t.users = 1;
+	t.user = ann;
+	is_int(admit_tenant(&t, ann, &e), 0, "beside herself");
+	is_int(admit_tenant(&t, bob, &e), -EAGAIN, "not another");
+	is_str(e.code, "isolation", "... with its code");
+	ok(e.retry_after_ms && e.infra, "... which passes");
+	t.users = 0;
+	is_int(admit_tenant(&t, bob, &e), 0, "an empty node is anybody's");
+	t.nreserved = 1;
+	t.reserved[0] = ann;
+	is_int(admit_tenant(&t, bob, &e), -EAGAIN, "but one that is kept");
+	is_int(e.retry_after_ms, 0, "... which does not pass");
+	is_int(admit_tenant(&t, ann, &e), 0, "kept for her");
+}
+
 static void test_arithmetic(void)
 {
 	struct admit_amounts sum = {1, 2, 3, 4, 5};
@@ -107,6 +154,8 @@ int main(void)
 {
 	test_sums();
 	test_now();
+	test_pressed();
+	test_tenants();
 	test_arithmetic();
 	return tap_done();
 }
