@@ -66,7 +66,7 @@ CFLAGS := -std=gnu17 -g $(VARIANT_CFLAGS) $(WARN) $(HARDEN) -fPIE \
 LDFLAGS := $(VARIANT_LDFLAGS) -Wl,-z,relro,-z,now,-z,noexecstack \
 	-Wl,--gc-sections -Wl,--as-needed
 LIBS := -ljansson -lmd -lm
-TEST_LIBS := -larchive -lz -lcrypto -lnftnl -lmnl
+TEST_LIBS := -larchive -lz -lssl -lcrypto -lnftnl -lmnl
 
 LIB_SRC := $(sort $(wildcard lib/*/*.c))
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/obj/%.o)

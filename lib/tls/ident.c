@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <openssl/x509v3.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "tls/ident.h"
+
+#define SCHEME "dsec://"
+
+static const char *const kinds[] = {
+	[TLS_NODE] = "node",
+	[TLS_CONTROL] = "control",
+	[TLS_CLIENT] = "client",
+};
+
+const char *tls_kind_name(enum tls_kind kind)
+{
+	return kinds[kind];
+}
+
+static bool is_alnum(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+	       (c >= '0' && c <= '9');
+}
+
+static bool is_name(const char *s, size_t len)
+{
+	if (len == 0 || len > TLS_NAME_MAX || !is_alnum(s[0]))
+		return false;
+	for (size_t i = 1; i < len; i++)
+		if (!is_alnum(s[i]) && s[i] != '.' && s[i] != '_' &&
+		    s[i] != '-')
+			return false;
+	return true;
+}
+
+bool tls_name_ok(const char *name)
+{
+	return is_name(name, strlen(name));
+}
+
+int tls_ident_parse(const char *uri, size_t len, struct tls_ident *ret)
+{
+	const char *kind = uri + strlen(SCHEME), *name;
+	struct tls_ident id = {0};
+	size_t n;
+
+	if (len <= strlen(SCHEME) || memcmp(uri, SCHEME, strlen(SCHEME)))
+		return -EINVAL;
+	name = memchr(kind, '/', len - strlen(SCHEME));
+	if (!name++)
+		return -EINVAL;
+	n = len - (size_t)(name - uri);
+	if (!is_name(name, n))
+		return -EINVAL;
+	memcpy(id.name, name, n);
+	n = (size_t)(name - kind) - 1;
+	for (size_t i = 0; i < array_len(kinds); i++) {
+		if (strlen(kinds[i]) != n || memcmp(kinds[i], kind, n))
+			continue;
+		id.kind = (enum tls_kind)i;
+		*ret = id;
+		return 0;
+	}
+	return -EINVAL;
+}
+
+void tls_ident_uri(const struct tls_ident *id, char *ret)
+{
+	snprintf(ret, TLS_URI_MAX, SCHEME "%s/%s", kinds[id->kind], id->name);
+}
+
+int tls_ident_of(const X509 *cert, struct tls_ident *ret, struct err *e)
+{
+	GENERAL_NAMES *names = X509_get_ext_d2i(cert, NID_subject_alt_name,
+						NULL, NULL);
+	struct tls_ident id, one;
+	unsigned found = 0;
+
+	for (int i = 0; i < sk_GENERAL_NAME_num(names); i++) {
+		const GENERAL_NAME *g = sk_GENERAL_NAME_value(names, i);
+		const ASN1_IA5STRING *uri;
+
+		if (g->type != GEN_URI)
+			continue;
+		uri = g->d.uniformResourceIdentifier;
+		if (tls_ident_parse((const char *)ASN1_STRING_get0_data(uri),
+				    (size_t)ASN1_STRING_length(uri),
+				    &one) == 0) {
+			id = one;
+			found++;
+		}
+	}
+	GENERAL_NAMES_free(names);
+	if (found != 1)
+		return err_set(e, -EACCES, "permission",
+			       "a certificate with %s identity of the form "
+			       "dsec://KIND/NAME",
+			       found ? "more than one" : "no");
+	*ret = id;
+	return 0;
+}
+
+uint64_t tls_not_after_ms(const X509 *cert)
+{
+	const ASN1_TIME *end = X509_get0_notAfter(cert);
+	struct tm tm;
+	time_t t;
+
+	if (!end || ASN1_TIME_to_tm(end, &tm) != 1)
+		return 0;
+	t = timegm(&tm);
+	return t < 0 ? 0 : (uint64_t)t * 1000;
+}
