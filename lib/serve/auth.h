@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 
+#include "base/cleanup.h"
 #include "wire/json.h"
 
 /*
