@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+
+#include "serve.h"
+
+int verb_node(const struct args *a, struct err *e)
+{
+	(void)a;
+	return err_set(e, -EOPNOTSUPP, "unsupported", "no node yet");
+}
+
+int verb_audit(const struct args *a, struct err *e)
+{
+	(void)a;
+	return err_set(e, -EOPNOTSUPP, "unsupported", "no audit yet");
+}
+
+int verb_control(const struct args *a, struct err *e)
+{
+	(void)a;
+	return err_set(e, -EOPNOTSUPP, "unsupported", "no control yet");
+}
+
+int verb_client(const struct args *a, struct err *e)
+{
+	(void)a;
+	return err_set(e, -EOPNOTSUPP, "unsupported", "no client yet");
+}
