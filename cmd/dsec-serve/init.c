@@ -11,8 +11,8 @@
 #include "wire/exit.h"
 
 #define CA_DAYS	     3650
-#define NODE_PORT    7443
-#define CONTROL_PORT 7440
+#define NODE_PORT    7444
+#define CONTROL_PORT 7443
 #define CLIENT	     "admin"
 
 /* The machine's, as far as it is a name of ours. */
@@ -96,25 +96,38 @@ static json_t *configuration(const char *name, const char *user)
 	return j;
 }
 
+static int write_json(int dir, const char *file, const json_t *j, struct err *e)
+{
+	auto_free char *text = j ? json_dumps(j, JSON_INDENT(2)) : NULL;
+	size_t len;
+
+	if (!text)
+		return err_sys(e, ENOMEM, "'%s'", file);
+	len = strlen(text);
+	text[len] = '\n'; /* in place of the NUL */
+	return fd_replace(dir, file, text, len + 1,
+			  FD_REPLACE_SYNC | FD_REPLACE_PUBLIC, e);
+}
+
+/* What a client needs to know; files are those beside it. */
+static int write_client(int dir, struct err *e)
+{
+	auto_json json_t *j = NULL;
+	char control[32];
+
+	snprintf(control, sizeof(control), "127.0.0.1:%d", CONTROL_PORT);
+	j = json_pack("{s:[s], s:s, s:s, s:s}", "addresses", control,
+		      "certificate", "client.pem", "key", "client.key", "ca",
+		      "ca.pem");
+	return write_json(dir, "client.json", j, e);
+}
+
 static int write_conf(int dir, const char *name, const struct args *a,
 		      struct err *e)
 {
 	auto_json json_t *j = configuration(name, a->user);
-	auto_free char *text = NULL;
-	struct serveconf check = {0};
-	size_t len;
-	int r;
 
-	text = j ? json_dumps(j, JSON_INDENT(2)) : NULL;
-	if (!text)
-		return err_sys(e, ENOMEM, "serve.json");
-	len = strlen(text);
-	text[len] = '\n'; /* in place of the NUL */
-	r = serveconf_parse(text, len + 1, &check, e);
-	serveconf_done(&check);
-	return r < 0 ? r
-		     : fd_replace(dir, "serve.json", text, len + 1,
-				  FD_REPLACE_SYNC | FD_REPLACE_PUBLIC, e);
+	return write_json(dir, "serve.json", j, e);
 }
 
 /* The control is not root, and its key is nobody else's. */
@@ -150,6 +163,8 @@ static int fill(int dir, const struct args *a, const char *name, struct err *e)
 		r = issue(&c, a, TLS_CLIENT, CLIENT, e);
 	if (r == 0)
 		r = give_key(dir, a->user, e);
+	if (r == 0)
+		r = write_client(dir, e);
 	/* Last: with it the directory is one. */
 	if (r == 0)
 		r = write_conf(dir, name, a, e);
