@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "node_keeper.h"
+#include "wire/record.h"
+
+#define ASKS_MAX 8192 /* of all workers */
+
+bool ask_repeats(const json_t *req)
+{
+	static const char *const read_only[] = {"output",  "list-execs",
+						"wait",	   "read",
+						"list",	   "stat",
+						"inspect", "ls",
+						"du",	   "lint",
+						"diff",	   "verify"};
+	const char *program = json_str(req, "program");
+	const char *op = json_str(req, "op");
+
+	if (json_object_get(req, "key") || !strcmp(program, "pause") ||
+	    !strcmp(program, "ps"))
+		return true;
+	if (!strcmp(program, "net"))
+		return json_object_get(req, "show") ||
+		       json_object_get(req, "explain");
+	for (size_t i = 0; i < array_len(read_only); i++)
+		if (!strcmp(read_only[i], op))
+			return true;
+	return false;
+}
+
+/* --- the end ------------------------------------------------------------- */
+
+static void leave_channel(struct ask *c)
+{
+	if (!c->channel)
+		return;
+	*c->pprev = c->next;
+	if (c->next)
+		c->next->pprev = c->pprev;
+	c->channel = NULL;
+}
+
+static void ask_free(struct ask *c)
+{
+	struct keeper *k = c->keeper;
+
+	leave_channel(c);
+	loop_timer_set(k->loop, &c->soon, 0);
+	json_decref(c->req);
+	free(c);
+	k->nasks--;
+	keeper_settled(k);
+}
+
+void ask_tell(struct ask *c, const json_t *rec)
+{
+	if (c->channel)
+		keeper_send(c->channel, c->n, rec, NULL);
+}
+
+void ask_answer(struct ask *c, const json_t *rec)
+{
+	ask_tell(c, rec);
+	ask_free(c);
+}
+
+void ask_fail(struct ask *c, const struct err *why)
+{
+	auto_json json_t *rec = record_error(c->req, why);
+
+	c->keeper->refused++;
+	ask_answer(c, rec);
+}
+
+void ask_drop(struct ask *c)
+{
+	/* What was begun is finished, but for what is a wait alone. */
+	leave_channel(c);
+	if (c->relay) {
+		relay_free(c->relay);
+	} else if (c->once) {
+		once_free(c->once);
+		c->keeper->nonce--;
+	} else if (c->walk || c->nparts) {
+		return; /* goes on, and ends by itself */
+	} else if (c->filter && c->which == FILTER_WAIT) {
+		(void)coproc_cancel(c->filter);
+		return; /* its answer comes, or came */
+	} else if (c->filter) {
+		if (!ask_repeats(c->req) || json_object_get(c->req, "key"))
+			return;
+		coproc_drop(c->filter);
+	}
+	ask_free(c);
+}
+
+/* --- records of one request ---------------------------------------------- */
+
+void ask_count(struct ask *c)
+{
+	auto_json json_t *rec = NULL;
+
+	rec = c->failed ? record_error(c->req, &c->first) : record_ok(c->req);
+	if (rec) {
+		json_object_set_new(rec, "count",
+				    json_integer((json_int_t)c->count));
+		json_object_set_new(rec, "failed",
+				    json_integer((json_int_t)c->failed));
+	}
+	ask_answer(c, rec);
+}
+
+void ask_record(struct ask *c, json_t *rec)
+{
+	auto_json json_t *ev = NULL;
+	struct err e = {0};
+
+	c->count++;
+	if (record_to_err(rec, &e) < 0 && c->failed++ == 0)
+		c->first = e;
+	if (!json_object_get(rec, "sandbox") && json_object_size(rec) <= 3 &&
+	    json_object_get(rec, "count")) {
+		c->count--; /* that there is none */
+		return;
+	}
+	json_object_del(rec, "id");
+	if (json_pack_or(&ev, NULL, "{ss sO}", "event", "record", "record",
+			 rec) == 0)
+		ask_tell(c, ev);
+}
+
+/* --- lines of a worker --------------------------------------------------- */
+
+static struct ask *find_ask(struct channel *ch, int64_t n)
+{
+	struct ask *c = ch->asks;
+
+	while (c && c->n != n)
+		c = c->next;
+	return c;
+}
+
+static void cancel(struct ask *c)
+{
+	struct err e = {0};
+
+	err_set(&e, -ECANCELED, "cancelled", "the request was cancelled");
+	if (c->relay) {
+		relay_cancel(c->relay, &e);
+	} else if (c->filter) {
+		(void)coproc_cancel(c->filter);
+	} else if (c->once) {
+		once_free(c->once);
+		c->once = NULL;
+		c->keeper->nonce--;
+		ask_fail(c, &e);
+	} else {
+		walk_cancel(c);
+	}
+}
+
+/* What the worker says of who asks is held against what we know of him. */
+static int check_who(struct keeper *k, const char *who, const char *within,
+		     enum auth_op needs, struct err *e)
+{
+	const struct auth_who *w;
+
+	if (!auth_project_ok(within))
+		return err_set(e, -EACCES, "permission", "no project");
+	if (!strncmp(who, "dsec://control/", 15) || needs == AUTH_NONE)
+		return 0;
+	w = auth_find(k->auth, who);
+	if (!w)
+		return err_set(e, -EACCES, "permission",
+			       "'%.128s' has no binding here", who);
+	if (!(w->ops & needs))
+		return err_set(e, -EACCES, "permission",
+			       "'%.128s' may not '%s'", who, auth_word(needs));
+	if (!auth_within(within, w->project))
+		return err_set(e, -EACCES, "permission",
+			       "'%.128s' may nothing in '%.128s'", who, within);
+	return 0;
+}
+
+static int check_request(struct keeper *k, struct ask *c, const json_t *obj,
+			 struct err *e)
+{
+	const char *within = json_str(obj, "within"), *word;
+	char id[BOX_ID_LEN + 1];
+	enum auth_op needs;
+	int r;
+
+	r = auth_needs(c->req, &needs, e);
+	if (r == 0)
+		r = check_who(k, json_str(obj, "who"), within, needs, e);
+	if (r == 0)
+		r = auth_narrow(c->req, within, e);
+	if (r == 0)
+		r = find_snapshot(k, c->req, "from", within, e);
+	if (r == 0)
+		r = find_snapshot(k, c->req, "snapshot", within, e);
+	word = json_str(c->req, "sandbox");
+	if (r < 0 || !*word)
+		return r;
+	r = find_sandbox(k, word, within, id, e);
+	if (r == 0 &&
+	    json_object_set_new(c->req, "sandbox", json_string(id)) < 0)
+		r = err_sys(e, ENOMEM, "request");
+	return r;
+}
+
+static struct ask *ask_new(struct channel *ch, int64_t n, const json_t *req)
+{
+	struct ask *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return NULL;
+	c->req = json_copy((json_t *)(uintptr_t)req);
+	if (!c->req) {
+		free(c);
+		return NULL;
+	}
+	c->keeper = ch->keeper;
+	c->channel = ch;
+	c->n = n;
+	c->program = json_str(c->req, "program");
+	c->next = ch->asks;
+	c->pprev = &ch->asks;
+	if (c->next)
+		c->next->pprev = &c->next;
+	ch->asks = c;
+	c->keeper->nasks++;
+	c->keeper->asked++;
+	return c;
+}
+
+static void refuse(struct channel *ch, int64_t n, const char *code,
+		   const char *why)
+{
+	struct err e = {0};
+	auto_json json_t *rec = NULL;
+
+	err_set(&e, -EBUSY, code, "%s", why);
+	e.retry_after_ms = 500;
+	rec = record_error(NULL, &e);
+	keeper_send(ch, n, rec, NULL);
+}
+
+static void take_request(struct channel *ch, int64_t n, const json_t *obj)
+{
+	const json_t *req = json_object_get(obj, "req");
+	struct keeper *k = ch->keeper;
+	struct err e = {0};
+	struct ask *c;
+	int r;
+
+	if (k->nasks >= ASKS_MAX) {
+		refuse(ch, n, "busy", "too many requests are under way here");
+		return;
+	}
+	c = json_is_object(req) ? ask_new(ch, n, req) : NULL;
+	if (!c) {
+		refuse(ch, n, "no_memory", "request");
+		return;
+	}
+	r = check_request(k, c, obj, &e);
+	if (r == 0)
+		r = route(c, json_str(obj, "within"), &e);
+	if (r < 0)
+		ask_fail(c, &e);
+}
+
+void ask_line(struct channel *ch, const json_t *obj)
+{
+	int64_t n = json_int(obj, "n", -1), other;
+	struct ask *c;
+
+	if (n >= 0) {
+		take_request(ch, n, obj);
+		return;
+	}
+	other = json_int(obj, "cancel", -1);
+	c = other >= 0 ? find_ask(ch, other) : NULL;
+	if (c)
+		cancel(c);
+	other = json_int(obj, "drop", -1);
+	c = other >= 0 ? find_ask(ch, other) : NULL;
+	if (c)
+		ask_drop(c);
+}

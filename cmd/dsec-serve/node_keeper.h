@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DSEC_SERVE_NODE_KEEPER_H
+#define DSEC_SERVE_NODE_KEEPER_H
+
+#include "base/loop.h"
+#include "box/select.h"
+#include "box/tree.h"
+#include "net/chan.h"
+#include "serve/auth.h"
+#include "serve/coproc.h"
+#include "serve/once.h"
+#include "serve/relay.h"
+
+/*
+ * The keeper: root, without network.  It holds the coprocesses and connections
+ * to supervisors; what it is asked comes from workers, as lines over a socket:
+ *   {"n":7,"who":URI,"within":PROJECT,"req":{..}}, {"cancel":7}, {"drop":7}
+ * and goes back as {"n":7,"rec":{..}}, with descriptors where "rec" says so.
+ * It trusts a worker with nothing: who may what is looked up here again, and
+ * every sandbox is held against the project's subtree.
+ */
+
+/* The programs it keeps running. */
+enum filter {
+	FILTER_RUN,
+	FILTER_EXEC,
+	FILTER_PAUSE,
+	FILTER_FORK,
+	FILTER_NET,
+	FILTER_WAIT, /* dsec-ps --wait */
+	FILTER_IMG,
+	FILTERS
+};
+
+struct keeper;
+
+/* A worker, one of several while one replaces another. */
+struct channel {
+	struct channel *next;
+	struct keeper *keeper;
+	struct chan chan;
+	struct loop_source src;
+	struct ask *asks;
+	bool dead;
+};
+
+struct part;
+
+struct ask {
+	struct ask *next, **pprev; /* of its channel */
+	struct channel *channel;   /* NULL: nobody waits any more */
+	struct keeper *keeper;
+	int64_t n;
+	json_t *req; /* as it was asked, without what is the wire's */
+	const char *program;
+	/* what it waits for, one of */
+	struct relay *relay;
+	struct coproc_call *filter;
+	struct once *once;
+	struct select_walk *walk;
+	struct select select;
+	enum filter which; /* of a walk, or of filter */
+	struct part *parts;
+	unsigned nparts;
+	/* what came */
+	bool many;	   /* records are told as events, then how many */
+	unsigned expected; /* of these; 0: until the program ends */
+	unsigned count, failed;
+	struct err first; /* of those that failed */
+	bool wait;	  /* run: then for its first command */
+	struct loop_timer soon;
+};
+
+struct keeper {
+	struct loop *loop;
+	struct tree tree;
+	struct auth *auth;
+	struct chan ctl; /* to the one who started us */
+	struct loop_source ctl_src, signals;
+	struct channel *channels;
+	char paths[FILTERS + 2][PATH_MAX];
+	struct coproc *filters[FILTERS];
+	unsigned nasks, nonce;
+	bool retiring;
+	struct known { /* sandboxes, by a hash of their ids */
+		char id[BOX_ID_LEN + 1];
+		char *project;
+	} known[1024];
+	uint64_t asked, refused;
+};
+
+/* node_find.c */
+
+/*
+ * find_sandbox(k, word, within, id, e):
+ * The id of the sandbox ${word}, if its project is in ${within}; one that is
+ * not does not exist ("sandbox_unknown").
+ * find_snapshot(k, req, key, within, e): the same for the snapshot that ${req}
+ * asks by id; "snapshot_unknown".
+ */
+must_check int find_sandbox(struct keeper *k, const char *word,
+			    const char *within, char *id, struct err *e);
+must_check int find_snapshot(struct keeper *k, const json_t *req,
+			     const char *key, const char *within,
+			     struct err *e);
+
+/* node_ask.c */
+
+/* ask_line(ch, obj): a line of a worker. */
+void ask_line(struct channel *ch, const json_t *obj);
+/* ask_tell(c, rec): an event to who asked; ${rec} is borrowed. */
+void ask_tell(struct ask *c, const json_t *rec);
+/* ask_answer(c, rec), ask_fail(c, why): the end; ${rec} is borrowed. */
+void ask_answer(struct ask *c, const json_t *rec);
+void ask_fail(struct ask *c, const struct err *why);
+/* ask_drop(c): nobody waits for it any more. */
+void ask_drop(struct ask *c);
+/* ask_record(c, rec): one of several records of the request, or the only. */
+void ask_record(struct ask *c, json_t *rec);
+/* ask_count(c): the end of several. */
+void ask_count(struct ask *c);
+/* ask_repeats(req): may it be asked again? */
+bool ask_repeats(const json_t *req);
+
+/* node_route.c */
+
+/* route(c, within, e): set out; later, by ask_answer(). */
+must_check int route(struct ask *c, const char *within, struct err *e);
+/* filter_of(k, which, ret, e): the program, made when it is first needed. */
+must_check int filter_of(struct keeper *k, enum filter which,
+			 struct coproc **ret, struct err *e);
+must_check int route_filter(struct ask *c, enum filter which, struct err *e);
+
+/* node_walk.c: one request for all the sandboxes of a selector */
+
+must_check int walk_start(struct ask *c, enum filter which, struct err *e);
+void walk_cancel(struct ask *c);
+void walk_stop(struct ask *c);
+
+/* keeper_send(ch, n, rec, fds): ${rec} is borrowed, descriptors are taken. */
+void keeper_send(struct channel *ch, int64_t n, const json_t *rec,
+		 struct relay_fds *fds);
+/* keeper_full(ch): enough waits for it: hold what can be held. */
+bool keeper_full(const struct channel *ch);
+/* keeper_settled(k): a call ended. */
+void keeper_settled(struct keeper *k);
+/* keeper_state(k, e): what it says of itself: a new object, or NULL. */
+json_t *keeper_state(const struct keeper *k);
+
+#endif

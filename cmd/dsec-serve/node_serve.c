@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "node_worker.h"
+#include "wire/record.h"
+
+#define PATIENCE_MS 15000 /* for a keeper to come back */
+#define WAITING_MAX 4096
+
+/* --- jobs ---------------------------------------------------------------- */
+
+static struct job *job_find(const struct worker *w, int64_t n)
+{
+	struct job *j = w->jobs[(uint64_t)n % JOB_BUCKETS];
+
+	while (j && j->n != n)
+		j = j->next;
+	return j;
+}
+
+static void bucket_put(struct job *j)
+{
+	struct job **b = &j->worker->jobs[(uint64_t)j->n % JOB_BUCKETS];
+
+	j->next = *b;
+	j->pprev = b;
+	if (j->next)
+		j->next->pprev = &j->next;
+	*b = j;
+}
+
+static void bucket_take(struct job *j)
+{
+	*j->pprev = j->next;
+	if (j->next)
+		j->next->pprev = j->pprev;
+}
+
+static void job_free(struct job *j)
+{
+	struct worker *w = j->worker;
+
+	bucket_take(j);
+	w->njobs--;
+	if (!j->keeping)
+		w->nwaiting--;
+	flows_stop(j);
+	loop_timer_set(w->loop, &j->soon, 0);
+	json_decref(j->line);
+	json_decref(j->final);
+	free(j);
+}
+
+/* The end, with ${rec}, which is taken over. */
+static void job_end(struct job *j, json_t *rec)
+{
+	struct call *k = j->call;
+
+	job_free(j);
+	k->arg = NULL;
+	call_end(k, rec);
+}
+
+static void job_fail(struct job *j, const struct err *why)
+{
+	struct call *k = j->call;
+
+	job_free(j);
+	k->arg = NULL;
+	call_fail(k, why);
+}
+
+static void tell(struct keeping *kp, const char *what, int64_t n)
+{
+	auto_json json_t *line = NULL;
+
+	if (kp && json_pack_or(&line, NULL, "{sI}", what, (json_int_t)n) == 0)
+		(void)keeping_send(kp, line);
+}
+
+/* To the keeper that is there, or it waits for one. */
+static void job_send(struct job *j)
+{
+	struct worker *w = j->worker;
+	struct keeping *kp = w->keepings;
+
+	if (!kp || keeping_send(kp, j->line) < 0) {
+		if (j->keeping || j->since_ms == 0)
+			w->nwaiting++;
+		j->keeping = NULL;
+		j->since_ms = clock_ms();
+		return;
+	}
+	if (!j->keeping && j->since_ms)
+		w->nwaiting--;
+	j->keeping = kp;
+	j->since_ms = 0;
+}
+
+/* --- who asks ------------------------------------------------------------ */
+
+struct asker {
+	const char *who, *within, *as;
+	unsigned ops;
+};
+
+static const struct auth_who *binding_of(const struct worker *w,
+					 const struct client *cl)
+{
+	const struct auth_who *who = auth_by_uri(w->auth, cl->uri);
+
+	/* A token says who asks where the certificate alone does not. */
+	if (!who && *cl->token_sha256 && cl->who.kind == TLS_CLIENT)
+		who = auth_by_digest(w->auth, cl->token_sha256);
+	return who;
+}
+
+/* A control asks for somebody, within what that one may. */
+static int asker_of(const struct worker *w, const struct call *k,
+		    struct asker *ret, struct err *e)
+{
+	const struct client *cl = k->client;
+	const struct auth_who *who;
+
+	if (cl->who.kind == TLS_CONTROL) {
+		*ret = (struct asker){cl->uri, json_str(k->req, "within"),
+				      json_str(k->req, "as"), AUTH_ALL};
+		return auth_project_ok(ret->within)
+			       ? 0
+			       : err_set(e, -EBADMSG, "missing_field",
+					 "a control says 'within' what");
+	}
+	who = binding_of(w, cl);
+	if (!who)
+		return err_set(e, -EACCES, "permission",
+			       "%s has no binding on this node", cl->uri);
+	for (const char *const *key =
+		     (const char *const[]){"within", "as", "req", NULL};
+	     *key; key++)
+		if (json_object_get(k->req, *key))
+			return err_set(e, -EBADMSG, "unknown_field",
+				       "'%s' is a control's to say", *key);
+	*ret = (struct asker){who->uri, who->project, who->uri, who->ops};
+	return 0;
+}
+
+static int may(void *arg, struct client *cl, struct err *e)
+{
+	/* Who has no binding may yet say a token. */
+	if (cl->who.kind == TLS_CONTROL || cl->who.kind == TLS_CLIENT)
+		return *cl->token_sha256 && !binding_of(arg, cl)
+			       ? err_set(e, -EACCES, "permission",
+					 "no such token")
+			       : 0;
+	return err_set(e, -EACCES, "permission",
+		       "%s is neither a client nor a control", cl->uri);
+}
+
+/* --- requests ------------------------------------------------------------ */
+
+static json_t *line_of(const struct job *j, const struct asker *who,
+		       const json_t *from)
+{
+	static const char *const wire[] = {"id", "within", "as", "req",
+					   "token"};
+	json_t *req = json_copy((json_t *)(uintptr_t)from), *line = NULL;
+
+	if (!req)
+		return NULL;
+	for (size_t i = 0; i < array_len(wire); i++)
+		json_object_del(req, wire[i]);
+	(void)json_pack_or(&line, NULL, "{sI ss ss so}", "n",
+			   (json_int_t)j->n, "who", who->who, "within",
+			   who->within, "req", req);
+	return line;
+}
+
+static void on_soon(struct loop *l, struct loop_timer *t);
+
+static int job_new(struct worker *w, struct call *k, const struct asker *who,
+		   struct err *e)
+{
+	struct job *j = calloc(1, sizeof(*j));
+
+	if (!j)
+		return err_sys(e, ENOMEM, "request");
+	j->worker = w;
+	j->call = k;
+	j->n = w->next_n++;
+	j->soon = (struct loop_timer){.fn = on_soon, .arg = j};
+	j->line = line_of(j, who, k->req);
+	if (!j->line) {
+		free(j);
+		return err_sys(e, ENOMEM, "request");
+	}
+	bucket_put(j);
+	w->njobs++;
+	k->arg = j;
+	job_send(j);
+	return 0;
+}
+
+static int check(struct worker *w, struct call *k, struct err *e)
+{
+	struct asker who;
+	enum auth_op needs;
+	int r;
+
+	r = auth_needs(k->req, &needs, e);
+	if (r == 0)
+		r = asker_of(w, k, &who, e);
+	if (r == 0 && needs != AUTH_NONE && !(who.ops & needs))
+		r = err_set(e, -EACCES, "permission", "%s may not '%s'",
+			    who.who, auth_word(needs));
+	if (r == 0 && w->nwaiting >= WAITING_MAX) {
+		r = err_set(e, -EBUSY, "busy", "the node is starting");
+		e->retry_after_ms = 500;
+	}
+	return r < 0 ? r : job_new(w, k, &who, e);
+}
+
+static void begin(void *arg, struct call *k)
+{
+	struct worker *w = arg;
+	struct err e = {0};
+
+	if (!strcmp(k->program, "ping"))
+		call_end(k, record_ok(NULL));
+	else if (check(w, k, &e) < 0)
+		call_fail(k, &e);
+}
+
+static void stop(void *arg, struct call *k, enum call_stop how)
+{
+	struct job *j = k->arg;
+	struct err e = {0};
+
+	(void)arg;
+	if (!j)
+		return;
+	if (how == CALL_LEFT) {
+		/* Commands go on; who comes back asks for them by name. */
+		tell(j->keeping, "drop", j->n);
+		job_end(j, NULL);
+		return;
+	}
+	flows_stop(j);
+	if (j->keeping && !j->connect) {
+		tell(j->keeping, "cancel", j->n);
+		if (j->final)
+			loop_timer_set(j->worker->loop, &j->soon, clock_ms());
+		return;
+	}
+	tell(j->keeping, "drop", j->n);
+	if (how == CALL_LATE)
+		err_set(&e, -ETIMEDOUT, "deadline",
+			"the request was not done in time");
+	else
+		err_set(&e, -ECANCELED, "cancelled",
+			"the request was cancelled");
+	job_fail(j, &e);
+}
+
+const struct server_ops serve_ops = {
+	.may = may,
+	.begin = begin,
+	.stop = stop,
+};
+
+/* --- answers ------------------------------------------------------------- */
+
+/* All of its output has been sent; or, of a connection, both ways are over. */
+static void on_soon(struct loop *l, struct loop_timer *t)
+{
+	struct job *j = t->arg;
+	bool open = false;
+
+	(void)l;
+	for (struct flow *f = j->flows; f; f = f->next)
+		open |= !f->over;
+	if (j->connect && !open && !j->final) {
+		tell(j->keeping, "drop", j->n);
+		job_end(j, record_ok(NULL));
+	} else if (j->final && j->nout == 0) {
+		job_end(j, steal_ptr(j->final));
+	}
+}
+
+void job_flowed(struct job *j)
+{
+	loop_timer_set(j->worker->loop, &j->soon, clock_ms());
+}
+
+static void on_started(struct job *j, json_t *rec, struct chan_msg *m)
+{
+	struct err e = {0};
+
+	snprintf(j->exec, sizeof(j->exec), "%s", json_str(rec, "exec"));
+	snprintf(j->sandbox, sizeof(j->sandbox), "%s",
+		 json_str(rec, "sandbox"));
+	if (j->asked_end)
+		return; /* told by the keeper before */
+	if (flows_start(j, rec, m, &e) < 0) {
+		tell(j->keeping, "drop", j->n);
+		job_fail(j, &e);
+		return;
+	}
+	json_object_del(rec, "parts");
+	call_event(j->call, rec);
+	flows_go(j);
+}
+
+void job_answer(struct worker *w, struct chan_msg *m)
+{
+	json_t *rec = json_object_get(m->obj, "rec");
+	struct job *j = job_find(w, json_int(m->obj, "n", -1));
+
+	if (!j || !json_is_object(rec))
+		return;
+	j->began = true;
+	if (json_is_boolean(json_object_get(rec, "ok"))) {
+		if (j->nout > 0 || j->connect) {
+			flows_end_input(j);
+			json_decref(j->final);
+			j->final = json_incref(rec);
+			if (j->connect)
+				job_end(j, json_incref(rec));
+			return;
+		}
+		job_end(j, json_incref(rec));
+	} else if (!strcmp(json_str(rec, "event"), "started")) {
+		on_started(j, rec, m);
+	} else {
+		call_event(j->call, rec);
+	}
+}
+
+/* --- when a keeper is gone ----------------------------------------------- */
+
+/* How did the command end?  It is the next keeper's to find out. */
+static int ask_end(struct job *j)
+{
+	json_t *req = NULL, *old = json_object_get(j->line, "req");
+	const json_t *kb = json_object_get(old, "inline_kb");
+	bool live = j->flows != NULL;
+
+	if (json_pack_or(&req, NULL, "{ss ss ss ss}", "program", "exec", "op",
+			 live ? "wait" : "attach", "sandbox", j->sandbox,
+			 "exec", j->exec) < 0)
+		return -ENOMEM;
+	if (!live && kb)
+		json_object_set(req, "inline_kb", (json_t *)(uintptr_t)kb);
+	json_object_set_new(j->line, "req", req);
+	j->asked_end = true;
+	return 0;
+}
+
+static bool repeats(const struct job *j)
+{
+	static const char *const read_only[] = {
+		"output", "list-execs", "wait",	   "attach", "stat", "inspect",
+		"ls",	  "du",		"lint",	   "diff",   "verify"};
+	const json_t *req = json_object_get(j->line, "req");
+	const char *program = json_str(req, "program");
+	const char *op = json_str(req, "op");
+
+	if (j->began)
+		return false;
+	if (json_object_get(req, "key") || !strcmp(program, "ps") ||
+	    !strcmp(program, "report") || !strcmp(program, "drain") ||
+	    (!strcmp(program, "pause") && json_object_get(req, "sandbox")))
+		return true;
+	for (size_t i = 0; i < array_len(read_only); i++)
+		if (!strcmp(read_only[i], op))
+			return true;
+	return false;
+}
+
+static void job_lost(struct job *j)
+{
+	struct err e = {0};
+
+	if (j->final)
+		return; /* only bytes are to come */
+	if (j->connect) {
+		j->keeping = NULL; /* needs none */
+		j->worker->nwaiting++;
+		return;
+	}
+	if ((*j->exec && ask_end(j) == 0) || repeats(j)) {
+		job_send(j);
+		return;
+	}
+	err_set(&e, -EPIPE, "helper_lost",
+		"the node's keeper ended before it answered");
+	e.retry_after_ms = 200;
+	e.infra = true;
+	job_fail(j, &e);
+}
+
+void jobs_lost(struct worker *w, struct keeping *kp)
+{
+	for (size_t i = 0; i < JOB_BUCKETS; i++)
+		for (struct job *j = w->jobs[i], *next; j; j = next) {
+			next = j->next;
+			if (j->keeping == kp)
+				job_lost(j);
+		}
+}
+
+void jobs_send(struct worker *w)
+{
+	for (size_t i = 0; i < JOB_BUCKETS; i++)
+		for (struct job *j = w->jobs[i]; j; j = j->next)
+			if (!j->keeping && !j->connect && j->since_ms)
+				job_send(j);
+}
+
+void jobs_expire(struct worker *w)
+{
+	uint64_t now = clock_ms();
+	struct err e = {0};
+
+	err_set(&e, -EPIPE, "helper_lost", "the node has no keeper");
+	e.retry_after_ms = 1000;
+	e.infra = true;
+	for (size_t i = 0; i < JOB_BUCKETS; i++)
+		for (struct job *j = w->jobs[i], *next; j; j = next) {
+			next = j->next;
+			if (!j->keeping && !j->connect && j->since_ms &&
+			    now - j->since_ms > PATIENCE_MS)
+				job_fail(j, &e);
+		}
+}
