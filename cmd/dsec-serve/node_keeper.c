@@ -249,7 +249,7 @@ json_t *keeper_state(const struct keeper *k)
 		if (!k->filters[i])
 			continue;
 		coproc_stats(k->filters[i], &s);
-		name = strrchr(k->paths[i], '/');
+		name = strrchr(k->paths[i], '/'); /* of one that runs */
 		one = json_pack("{si si si si sI sI}", "pid", (int)s.pid,
 				"running", (int)s.running, "waiting",
 				(int)s.waiting, "restarts", (int)s.restarts,

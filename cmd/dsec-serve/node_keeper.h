@@ -29,6 +29,7 @@ enum filter {
 	FILTER_NET,
 	FILTER_WAIT, /* dsec-ps --wait */
 	FILTER_IMG,
+	FILTER_ADMIT,
 	FILTERS
 };
 
@@ -68,6 +69,7 @@ struct ask {
 	unsigned count, failed;
 	struct err first; /* of those that failed */
 	bool wait;	  /* run: then for its first command */
+	bool report;
 	struct loop_timer soon;
 };
 
@@ -78,7 +80,7 @@ struct keeper {
 	struct chan ctl; /* to the one who started us */
 	struct loop_source ctl_src, signals;
 	struct channel *channels;
-	char paths[FILTERS + 2][PATH_MAX];
+	char paths[FILTERS + 1][PATH_MAX];
 	struct coproc *filters[FILTERS];
 	unsigned nasks, nonce;
 	bool retiring;

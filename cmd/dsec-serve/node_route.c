@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/log.h"
@@ -15,7 +12,7 @@
 #define ONCE_MAX 16
 #define IDLE_MS	 120000 /* a filter that nobody needed for so long */
 
-enum { PATH_PS = FILTERS, PATH_ADMIT };
+enum { PATH_PS = FILTERS };
 
 /* --- filters ------------------------------------------------------------- */
 
@@ -32,6 +29,7 @@ static const struct {
 	[FILTER_NET] = {"dsec-net", 128, true, {NULL}},
 	[FILTER_WAIT] = {"dsec-ps", 4096, true, {"--wait", NULL}},
 	[FILTER_IMG] = {"dsec-img", 16, false, {NULL}},
+	[FILTER_ADMIT] = {"dsec-admit", 64, false, {NULL}},
 };
 
 static void note(const char *text)
@@ -113,6 +111,9 @@ static bool on_record(void *arg, json_t *rec)
 	} else {
 		c->filter = NULL;
 		json_object_del(rec, "id");
+		if (c->report)
+			json_object_set_new(rec, "daemon",
+					    keeper_state(c->keeper));
 		ask_answer(c, rec);
 	}
 	return true;
@@ -364,37 +365,18 @@ static int route_ps(struct ask *c, struct err *e)
 	return r < 0 ? r : route_once(c, w.argv, e);
 }
 
+/* The node's report, with what the daemon has to say of itself. */
 static int route_report(struct ask *c, struct err *e)
 {
-	const char *argv[] = {NULL, "--report", NULL};
-	json_t *state;
+	static const char *const keys[] = {"program", "id", "op", "key",
+					   "deadline_ms"};
+	int r = check_keys(c->req, keys, array_len(keys), e);
 
-	argv[0] = path_of(c->keeper, PATH_ADMIT, "dsec-admit", e);
-	if (!argv[0])
-		return -ENAMETOOLONG;
-	state = keeper_state(c->keeper);
-	if (state)
-		json_object_set_new(c->req, "state", state);
-	return route_once(c, argv, e);
-}
-
-/* --- what the keeper does itself ----------------------------------------- */
-
-static void on_soon(struct loop *l, struct loop_timer *t)
-{
-	struct ask *c = t->arg;
-	auto_json json_t *rec = record_ok(c->req);
-
-	(void)l;
-	if (rec)
-		json_object_set_new(rec, "draining",
-				    json_boolean(
-					    json_object_get(c->req, "on") ==
-						    NULL ||
-					    json_is_true(
-						    json_object_get(c->req,
-								    "on"))));
-	ask_answer(c, rec);
+	if (r == 0 &&
+	    json_object_set_new(c->req, "op", json_string("report")) < 0)
+		r = err_sys(e, ENOMEM, "request");
+	c->report = true;
+	return r < 0 ? r : route_filter(c, FILTER_ADMIT, e);
 }
 
 /* New sandboxes are refused by admission; nothing else changes. */
@@ -403,28 +385,15 @@ static int route_drain(struct ask *c, struct err *e)
 	static const char *const keys[] = {"program", "id", "on", "key",
 					   "deadline_ms"};
 	const json_t *on = json_object_get(c->req, "on");
-	char path[PATH_MAX];
-	int r, fd;
+	const char *op = on && json_is_false(on) ? "undrain" : "drain";
+	int r = check_keys(c->req, keys, array_len(keys), e);
 
-	r = check_keys(c->req, keys, array_len(keys), e);
 	if (r == 0 && on && !json_is_boolean(on))
 		r = err_set(e, -EBADMSG, "bad_value", "'on' is no boolean");
-	if (r == 0)
-		r = tree_path(path, e, "%s/draining", c->keeper->tree.run);
-	if (r < 0)
-		return r;
-	if (on && json_is_false(on)) {
-		if (unlink(path) < 0 && errno != ENOENT)
-			return err_sys(e, errno, "remove '%s'", path);
-	} else {
-		fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-		if (fd < 0)
-			return err_sys(e, errno, "make '%s'", path);
-		fd_close(fd);
-	}
-	c->soon = (struct loop_timer){.fn = on_soon, .arg = c};
-	loop_timer_set(c->keeper->loop, &c->soon, 1);
-	return 0;
+	json_object_del(c->req, "on");
+	if (r == 0 && json_object_set_new(c->req, "op", json_string(op)) < 0)
+		r = err_sys(e, ENOMEM, "request");
+	return r < 0 ? r : route_filter(c, FILTER_ADMIT, e);
 }
 
 /* --- the way of each ----------------------------------------------------- */

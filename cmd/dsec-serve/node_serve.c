@@ -46,7 +46,7 @@ static void job_free(struct job *j)
 
 	bucket_take(j);
 	w->njobs--;
-	if (!j->keeping)
+	if (j->waiting)
 		w->nwaiting--;
 	flows_stop(j);
 	loop_timer_set(w->loop, &j->soon, 0);
@@ -82,23 +82,22 @@ static void tell(struct keeping *kp, const char *what, int64_t n)
 		(void)keeping_send(kp, line);
 }
 
+static void set_waiting(struct job *j, bool on)
+{
+	if (j->waiting == on)
+		return;
+	j->waiting = on;
+	j->worker->nwaiting += on ? 1 : -1;
+	j->since_ms = clock_ms();
+}
+
 /* To the keeper that is there, or it waits for one. */
 static void job_send(struct job *j)
 {
-	struct worker *w = j->worker;
-	struct keeping *kp = w->keepings;
+	struct keeping *kp = j->worker->keepings;
 
-	if (!kp || keeping_send(kp, j->line) < 0) {
-		if (j->keeping || j->since_ms == 0)
-			w->nwaiting++;
-		j->keeping = NULL;
-		j->since_ms = clock_ms();
-		return;
-	}
-	if (!j->keeping && j->since_ms)
-		w->nwaiting--;
-	j->keeping = kp;
-	j->since_ms = 0;
+	j->keeping = kp && keeping_send(kp, j->line) == 0 ? kp : NULL;
+	set_waiting(j, !j->keeping);
 }
 
 /* --- who asks ------------------------------------------------------------ */
@@ -173,9 +172,8 @@ static json_t *line_of(const struct job *j, const struct asker *who,
 		return NULL;
 	for (size_t i = 0; i < array_len(wire); i++)
 		json_object_del(req, wire[i]);
-	(void)json_pack_or(&line, NULL, "{sI ss ss so}", "n",
-			   (json_int_t)j->n, "who", who->who, "within",
-			   who->within, "req", req);
+	(void)json_pack_or(&line, NULL, "{sI ss ss so}", "n", (json_int_t)j->n,
+			   "who", who->who, "within", who->within, "req", req);
 	return line;
 }
 
@@ -249,10 +247,10 @@ static void stop(void *arg, struct call *k, enum call_stop how)
 		return;
 	}
 	flows_stop(j);
-	if (j->keeping && !j->connect) {
+	if (how == CALL_CANCELLED && j->keeping && !j->connect) {
 		tell(j->keeping, "cancel", j->n);
 		if (j->final)
-			loop_timer_set(j->worker->loop, &j->soon, clock_ms());
+			job_flowed(j);
 		return;
 	}
 	tell(j->keeping, "drop", j->n);
@@ -304,13 +302,18 @@ static void on_started(struct job *j, json_t *rec, struct chan_msg *m)
 		 json_str(rec, "sandbox"));
 	if (j->asked_end)
 		return; /* told by the keeper before */
+	if (!j->call->client) {
+		tell(j->keeping, "drop", j->n);
+		job_end(j, NULL);
+		return;
+	}
 	if (flows_start(j, rec, m, &e) < 0) {
 		tell(j->keeping, "drop", j->n);
 		job_fail(j, &e);
 		return;
 	}
 	json_object_del(rec, "parts");
-	call_event(j->call, rec);
+	call_event(j->call, json_incref(rec));
 	flows_go(j);
 }
 
@@ -335,7 +338,7 @@ void job_answer(struct worker *w, struct chan_msg *m)
 	} else if (!strcmp(json_str(rec, "event"), "started")) {
 		on_started(j, rec, m);
 	} else {
-		call_event(j->call, rec);
+		call_event(j->call, json_incref(rec));
 	}
 }
 
@@ -361,9 +364,12 @@ static int ask_end(struct job *j)
 
 static bool repeats(const struct job *j)
 {
-	static const char *const read_only[] = {
-		"output", "list-execs", "wait",	   "attach", "stat", "inspect",
-		"ls",	  "du",		"lint",	   "diff",   "verify"};
+	static const char *const read_only[] = {"output", "list-execs",
+						"wait",	  "attach",
+						"stat",	  "inspect",
+						"ls",	  "du",
+						"lint",	  "diff",
+						"verify"};
 	const json_t *req = json_object_get(j->line, "req");
 	const char *program = json_str(req, "program");
 	const char *op = json_str(req, "op");
@@ -386,11 +392,9 @@ static void job_lost(struct job *j)
 
 	if (j->final)
 		return; /* only bytes are to come */
-	if (j->connect) {
-		j->keeping = NULL; /* needs none */
-		j->worker->nwaiting++;
-		return;
-	}
+	j->keeping = NULL;
+	if (j->connect)
+		return; /* needs none */
 	if ((*j->exec && ask_end(j) == 0) || repeats(j)) {
 		job_send(j);
 		return;
@@ -416,7 +420,7 @@ void jobs_send(struct worker *w)
 {
 	for (size_t i = 0; i < JOB_BUCKETS; i++)
 		for (struct job *j = w->jobs[i]; j; j = j->next)
-			if (!j->keeping && !j->connect && j->since_ms)
+			if (j->waiting)
 				job_send(j);
 }
 
@@ -431,8 +435,7 @@ void jobs_expire(struct worker *w)
 	for (size_t i = 0; i < JOB_BUCKETS; i++)
 		for (struct job *j = w->jobs[i], *next; j; j = next) {
 			next = j->next;
-			if (!j->keeping && !j->connect && j->since_ms &&
-			    now - j->since_ms > PATIENCE_MS)
+			if (j->waiting && now - j->since_ms > PATIENCE_MS)
 				job_fail(j, &e);
 		}
 }

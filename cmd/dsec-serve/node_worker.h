@@ -44,8 +44,8 @@ struct flow {
 struct job {
 	struct job *next, **pprev; /* in a bucket */
 	struct worker *worker;
-	struct call *call; /* NULL: it ended, and this waits for its end */
-	struct keeping *keeping; /* NULL: waits for one */
+	struct call *call;
+	struct keeping *keeping; /* NULL: there is none that knows of it */
 	int64_t n;
 	json_t *line; /* as it was sent, to be sent again */
 	char exec[65], sandbox[32];
@@ -55,7 +55,8 @@ struct job {
 	bool connect;	   /* its end is that of its flows */
 	bool began;	   /* an event came */
 	bool asked_end;	   /* line asks how it ended */
-	uint64_t since_ms; /* of waiting for a keeper */
+	bool waiting;	   /* for a keeper */
+	uint64_t since_ms; /* of that */
 	struct loop_timer soon;
 };
 

@@ -251,6 +251,11 @@ static void close_listeners(struct server *s)
 	loop_timer_set(s->env->loop, &s->rest, 0);
 }
 
+void server_retire(struct server *s)
+{
+	close_listeners(s);
+}
+
 void server_close(struct server *s)
 {
 	close_listeners(s);

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/sig.h"
+#include "node.h"
+#include "node_starter.h"
+
+#define SEND_S 10
+
+static const char *const names[ROLES] = {"keeper", "worker"};
+
+static struct child *current(const struct starter *s, enum role role)
+{
+	struct child *c = s->children;
+
+	while (c && (c->role != role || c->retiring || c->dead))
+		c = c->next;
+	return c;
+}
+
+/* One that takes nothing is none: it is killed, and that is seen. */
+static void order(struct child *c, const json_t *line, const int *fds,
+		  size_t nfds)
+{
+	struct err e = {0};
+
+	if (c->dead || chan_send(&c->chan, line, fds, nfds, &e) == 0)
+		return;
+	log_info("%s %d takes nothing: %s", names[c->role], (int)c->pid, e.msg);
+	kill(c->pid, SIGKILL);
+}
+
+/* --- what they are told -------------------------------------------------- */
+
+static void tell_clients(struct child *c)
+{
+	auto_json json_t *line = NULL;
+	const json_t *list = c->starter->conf.clients;
+
+	if (json_pack_or(&line, NULL, "{ss}", "op", "clients") < 0)
+		return;
+	if (list)
+		json_object_set(line, "clients", (json_t *)(uintptr_t)list);
+	order(c, line, NULL, 0);
+}
+
+static void tell_tls(struct child *c)
+{
+	const struct tls_pem *pem = &c->starter->pem;
+	auto_json json_t *line = NULL;
+
+	if (json_pack_or(&line, NULL, "{ss ss ss ss ss*}", "op", "tls", "ca",
+			 pem->ca, "cert", pem->cert, "key", pem->key, "crl",
+			 pem->crl) == 0)
+		order(c, line, NULL, 0);
+}
+
+static json_t *limits_of(const struct starter *s)
+{
+	const struct server_limits *l = &s->conf.server_limits;
+	const struct conn_limits *n = &s->conf.conn_limits;
+
+	return json_pack("{si si si si si si si si si}", "clients",
+			 (int)l->clients, "shaking", (int)l->shaking,
+			 "requests", (int)l->requests, "calls", (int)l->calls,
+			 "handshake_ms", (int)n->handshake_ms, "line_ms",
+			 (int)n->line_ms, "ping_ms", (int)n->ping_ms, "idle_ms",
+			 (int)n->idle_ms, "stall_ms", (int)n->stall_ms);
+}
+
+static void tell_start(struct child *c)
+{
+	struct starter *s = c->starter;
+	auto_json json_t *line = NULL;
+	json_t *fds = json_array();
+	char name[32];
+
+	for (size_t i = 0; i < s->nlisteners; i++) {
+		snprintf(name, sizeof(name), "listen.%zu", i);
+		json_array_append_new(fds, json_string(name));
+	}
+	if (json_pack_or(&line, NULL, "{ss ss sI sI ss so* so}", "op", "start",
+			 "name", s->conf.name, "uid", (json_int_t)s->uid, "gid",
+			 (json_int_t)s->gid, "root", s->root, "limits",
+			 limits_of(s), "fds", fds) == 0)
+		order(c, line, s->listeners, s->nlisteners);
+}
+
+/* The two ends of a way between them. */
+static void link_them(struct child *keeper, struct child *worker)
+{
+	auto_json json_t *line = NULL;
+	int s[2];
+
+	if (!keeper || !worker)
+		return;
+	if (json_pack_or(&line, NULL, "{ss s[s]}", "op", "channel", "fds",
+			 "channel") < 0 ||
+	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0,
+		       s) < 0) {
+		log_info("no way between keeper and worker");
+		return;
+	}
+	order(keeper, line, &s[0], 1);
+	order(worker, line, &s[1], 1);
+	fd_close(s[0]);
+	fd_close(s[1]);
+}
+
+static void tell_all(struct child *c)
+{
+	tell_clients(c);
+	if (c->role == ROLE_WORKER) {
+		tell_tls(c);
+		tell_start(c);
+		link_them(current(c->starter, ROLE_KEEPER), c);
+		return;
+	}
+	/* Those that retire too have what it must answer. */
+	for (struct child *w = c->starter->children; w; w = w->next)
+		if (w->role == ROLE_WORKER && !w->dead)
+			link_them(c, w);
+}
+
+void children_reload(struct starter *s)
+{
+	for (struct child *c = s->children; c; c = c->next) {
+		if (c->dead)
+			continue;
+		tell_clients(c);
+		if (c->role == ROLE_WORKER)
+			tell_tls(c);
+	}
+}
+
+/* --- what they say ------------------------------------------------------- */
+
+/* Whoever started us waits for this. */
+static void on_ready(struct starter *s, const json_t *line)
+{
+	auto_free char *text = NULL;
+
+	log_info("serves on %s", json_str(line, "address"));
+	if (s->ready < 0)
+		return;
+	text = json_dumps(line, JSON_COMPACT);
+	if (text && dprintf(s->ready, "%s\n", text) < 0)
+		log_info("nobody waited to hear that it is ready");
+	if (s->ready > STDERR_FILENO)
+		fd_close(s->ready);
+	s->ready = -1;
+}
+
+static void on_child(struct loop *l, struct loop_source *src, uint32_t events)
+{
+	struct child *c = src->arg;
+	struct err e = {0};
+	int r = chan_read(&c->chan, &e);
+
+	(void)events;
+	while (r > 0) {
+		auto_chan_msg struct chan_msg m = {0};
+
+		r = chan_next(&c->chan, &m, &e);
+		if (r > 0 && !strcmp(json_str(m.obj, "event"), "ready"))
+			on_ready(c->starter, m.obj);
+		else if (r == 0)
+			r = -EAGAIN;
+	}
+	if (r == -EAGAIN)
+		return;
+	/* It hung up: its end is to come. */
+	loop_del(l, src);
+	kill(c->pid, SIGKILL);
+}
+
+/* --- their life ---------------------------------------------------------- */
+
+static _Noreturn void become(const struct starter *s, enum role role, int sock)
+{
+	sock = fcntl(sock, F_DUPFD, ROLE_FD + 1);
+	if (sock < 0 || dup2(sock, ROLE_FD) < 0)
+		_exit(71);
+	syscall(SYS_close_range, ROLE_FD + 1, ~0U, 0);
+	sig_reset();
+	execl(s->exe, "dsec-serve", "--role", names[role], NULL);
+	_exit(71);
+}
+
+static struct child *child_new(struct starter *s, enum role role, int fd,
+			       struct err *e)
+{
+	const struct timeval wait = {.tv_sec = SEND_S};
+	struct child *c = calloc(1, sizeof(*c));
+
+	if (!c || loop_add(s->loop, &c->src, fd, EPOLLIN, on_child, c, e) < 0) {
+		free(c);
+		return NULL;
+	}
+	(void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
+	c->starter = s;
+	c->role = role;
+	c->chan.fd = fd;
+	c->since_ms = clock_ms();
+	c->next = s->children;
+	s->children = c;
+	return c;
+}
+
+int child_adopt(struct starter *s, const struct child *like, struct err *e)
+{
+	struct child *c = child_new(s, like->role, like->chan.fd, e);
+
+	if (!c)
+		return err_sys(e, ENOMEM, "adopt a process");
+	(void)fcntl(like->chan.fd, F_SETFD, FD_CLOEXEC);
+	c->pid = like->pid;
+	c->retiring = like->retiring;
+	return 0;
+}
+
+static void on_again(struct loop *l, struct loop_timer *t)
+{
+	struct starter *s = t->arg;
+
+	(void)l;
+	for (int role = 0; role < ROLES; role++)
+		if (t == &s->again[role].timer)
+			child_start(s, (enum role)role);
+}
+
+static int spawn(struct starter *s, enum role role, struct child **ret,
+		 struct err *e)
+{
+	int pair[2], r;
+	pid_t pid;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+		return err_sys(e, errno, "socket pair");
+	pid = fork();
+	if (pid == 0)
+		become(s, role, pair[1]);
+	r = pid < 0 ? err_sys(e, errno, "fork") : 0;
+	fd_close(pair[1]);
+	if (r == 0) {
+		*ret = child_new(s, role, pair[0], e);
+		if (*ret) {
+			(*ret)->pid = pid;
+			return 0;
+		}
+		kill(pid, SIGKILL);
+		r = -ENOMEM;
+	}
+	fd_close(pair[0]);
+	return r;
+}
+
+void child_start(struct starter *s, enum role role)
+{
+	struct loop_timer *t = &s->again[role].timer;
+	struct child *c = NULL;
+	struct err e = {0};
+
+	t->fn = on_again;
+	t->arg = s;
+	if (s->stopping || current(s, role))
+		return;
+	if (spawn(s, role, &c, &e) < 0) {
+		log_info("no %s: %s", names[role], e.msg);
+		loop_timer_set(s->loop, t, clock_ms() + BACKOFF_MAX);
+		return;
+	}
+	log_info("%s %d", names[role], (int)c->pid);
+	tell_all(c);
+}
+
+void child_retire(struct child *c)
+{
+	auto_json json_t *line = NULL;
+
+	if (c->dead || c->retiring)
+		return;
+	c->retiring = true;
+	if (json_pack_or(&line, NULL, "{ss}", "op", "retire") == 0)
+		order(c, line, NULL, 0);
+}
+
+static void child_free(struct child *c)
+{
+	loop_del(c->starter->loop, &c->src);
+	chan_done(&c->chan);
+	fd_close(c->chan.fd);
+	free(c);
+}
+
+static void gone(struct child *c, int status)
+{
+	struct starter *s = c->starter;
+	uint64_t lived = clock_ms() - c->since_ms;
+	struct loop_timer *t = &s->again[c->role].timer;
+
+	if (c->retiring || s->stopping) {
+		log_info("%s %d has ended", names[c->role], (int)c->pid);
+		return;
+	}
+	log_info("%s %d is gone after %llu ms (%s %d)", names[c->role],
+		 (int)c->pid, (unsigned long long)lived,
+		 WIFSIGNALED(status) ? "signal" : "status",
+		 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+	t->fn = on_again;
+	t->arg = s;
+	loop_timer_set(s->loop, t,
+		       clock_ms() +
+			       backoff_next(&s->again[c->role].backoff, lived));
+}
+
+void children_reap(struct starter *s)
+{
+	int status;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+		for (struct child **p = &s->children, *c; (c = *p);
+		     p = &c->next) {
+			if (c->pid != pid)
+				continue;
+			*p = c->next;
+			c->dead = true;
+			gone(c, status);
+			child_free(c);
+			break;
+		}
+	if (s->stopping && !s->children)
+		loop_stop(s->loop, 0);
+}
+
+void children_kill(struct starter *s)
+{
+	struct child *c;
+
+	while ((c = s->children)) {
+		s->children = c->next;
+		kill(c->pid, SIGKILL);
+		(void)waitpid(c->pid, NULL, 0);
+		child_free(c);
+	}
+}

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "node.h"
+#include "node_starter.h"
+#include "wire/exit.h"
+
+/*
+ * The starter becomes another program by exec, with its descriptors under their
+ * numbers and the rest in a file in memory.  The new one starts a keeper and a
+ * worker of its own; those of before finish what they have.
+ */
+
+#define WAIT_MS 15000
+
+static int keep_fd(int fd, bool on)
+{
+	return fd < 0 ? 0 : fcntl(fd, F_SETFD, on ? 0 : FD_CLOEXEC);
+}
+
+static int keep_fds(struct starter *s, bool on)
+{
+	int r = keep_fd(s->lock, on);
+
+	for (size_t i = 0; i < s->nlisteners; i++)
+		r |= keep_fd(s->listeners[i], on);
+	for (struct child *c = s->children; c; c = c->next)
+		r |= keep_fd(c->chan.fd, on);
+	return r;
+}
+
+static int state_of(struct starter *s, json_t **ret, struct err *e)
+{
+	json_t *listeners = json_array(), *children = json_array();
+	int r = 0;
+
+	for (size_t i = 0; i < s->nlisteners; i++)
+		r |= json_array_append_new(listeners,
+					   json_integer(s->listeners[i]));
+	for (struct child *c = s->children; c; c = c->next)
+		r |= json_array_append_new(children,
+					   json_pack("{si si si}", "role",
+						     (int)c->role, "pid",
+						     (int)c->pid, "fd",
+						     c->chan.fd));
+	if (json_pack_or(ret, e, "{ss ss sI si so so}", "dir", s->dir, "exe",
+			 s->exe, "generation", (json_int_t)s->generation + 1,
+			 "lock", s->lock, "listeners", listeners, "children",
+			 children) < 0)
+		return -ENOMEM;
+	return r ? err_sys(e, ENOMEM, "what to hand over") : 0;
+}
+
+static int hand_over(struct starter *s, struct err *e)
+{
+	auto_close int fd = json_memfd(e);
+	auto_json json_t *state = NULL;
+	char number[16];
+	int r;
+
+	if (fd < 0)
+		return fd;
+	r = state_of(s, &state, e);
+	if (r == 0)
+		r = json_to_memfd(fd, state, e);
+	if (r < 0)
+		return r;
+	snprintf(number, sizeof(number), "%d", fd);
+	if (keep_fds(s, true) < 0 || keep_fd(fd, true) < 0)
+		r = err_sys(e, errno, "keep descriptors");
+	if (r == 0)
+		execl(s->exe, "dsec-serve", "--adopt", number, NULL);
+	if (r == 0)
+		r = err_sys(e, errno, "run '%s'", s->exe);
+	keep_fds(s, false);
+	return r;
+}
+
+void upgrade(struct starter *s)
+{
+	struct err e = {0};
+
+	log_info("hands over to '%s'", s->exe);
+	if (hand_over(s, &e) < 0)
+		log_err(&e);
+}
+
+/* --- the new one --------------------------------------------------------- */
+
+static int take_children(struct starter *s, const json_t *list, struct err *e)
+{
+	const json_t *v;
+	size_t i;
+	int r;
+
+	json_array_foreach(list, i, v) {
+		struct child like = {
+			.role = json_int(v, "role", 0) == ROLE_WORKER
+					? ROLE_WORKER
+					: ROLE_KEEPER,
+			.pid = (pid_t)json_int(v, "pid", 0),
+			.chan.fd = (int)json_int(v, "fd", -1),
+		};
+
+		r = child_adopt(s, &like, e);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* The new ones first: there is always somebody who answers. */
+static void renew(struct starter *s)
+{
+	struct child *old = s->children;
+
+	for (struct child *c = old; c; c = c->next)
+		c->retiring = true;
+	child_start(s, ROLE_KEEPER);
+	child_start(s, ROLE_WORKER);
+	for (struct child *c = old; c; c = c->next) {
+		c->retiring = false;
+		child_retire(c);
+	}
+}
+
+static int adopt(struct starter *s, const json_t *state, struct err *e)
+{
+	json_t *list = json_object_get(state, "listeners"), *v;
+	size_t i;
+	int r;
+
+	snprintf(s->dir, sizeof(s->dir), "%s", json_str(state, "dir"));
+	snprintf(s->exe, sizeof(s->exe), "%s", json_str(state, "exe"));
+	s->generation = json_int(state, "generation", 0);
+	s->lock = (int)json_int(state, "lock", -1);
+	(void)keep_fd(s->lock, false);
+	json_array_foreach(list, i, v) {
+		if (i == SERVECONF_LISTEN_MAX)
+			break;
+		s->listeners[s->nlisteners++] = (int)json_integer_value(v);
+		(void)keep_fd((int)json_integer_value(v), false);
+	}
+	r = starter_load(s, e);
+	if (r == 0)
+		r = take_children(s, json_object_get(state, "children"), e);
+	if (r < 0)
+		return r;
+	renew(s);
+	return lock_write(s, e);
+}
+
+int node_adopt(int fd)
+{
+	struct starter s = {.dirfd = -1, .lock = -1, .ready = -1};
+	auto_json json_t *state = json_loadfd(fd, 0, NULL);
+	struct err e = {0};
+	int r;
+
+	fd_close(fd);
+	r = state ? adopt(&s, state, &e)
+		  : err_set(&e, -EBADMSG, "internal", "no state to adopt");
+	if (r == 0)
+		r = starter_run(&s, &e);
+	starter_done(&s);
+	if (r < 0)
+		log_err(&e);
+	return r < 0 ? exit_of(&e) : EXIT_OK;
+}
+
+/* --- who asks for it ----------------------------------------------------- */
+
+static int read_lock(int64_t *ret_generation, pid_t *ret_pid, struct err *e)
+{
+	auto_json json_t *o = NULL;
+	char path[PATH_MAX];
+	struct tree t;
+	int r;
+
+	r = tree_init(&t, e);
+	if (r == 0)
+		r = tree_path(path, e, "%s/serve/node.lock", t.run);
+	if (r == 0)
+		r = json_read_file(AT_FDCWD, path, &o, e);
+	if (r < 0)
+		return r;
+	*ret_generation = json_int(o, "generation", 0);
+	*ret_pid = (pid_t)json_int(o, "pid", 0);
+	return *ret_pid > 1 ? 0
+			    : err_set(e, -ESRCH, "configuration",
+				      "no node daemon serves '%s'", t.run);
+}
+
+static int ask_upgrade(struct err *e)
+{
+	uint64_t until = clock_ms() + WAIT_MS;
+	int64_t was, now = 0;
+	pid_t pid;
+	int r = read_lock(&was, &pid, e);
+
+	if (r < 0)
+		return r;
+	if (kill(pid, SIGUSR2) < 0)
+		return err_sys(e, errno, "ask %d to upgrade", (int)pid);
+	do {
+		poll(NULL, 0, 20);
+		r = read_lock(&now, &pid, NULL);
+	} while ((r < 0 || now == was) && clock_ms() < until);
+	return now != was ? 0
+			  : err_set(e, -ETIMEDOUT, "timeout",
+				    "the daemon did not upgrade; its log says "
+				    "why");
+}
+
+int node_upgrade(const char *dir)
+{
+	struct err e = {0};
+
+	(void)dir;
+	if (ask_upgrade(&e) == 0)
+		return EXIT_OK;
+	log_err(&e);
+	return exit_of(&e);
+}
