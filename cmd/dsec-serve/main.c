@@ -84,6 +84,9 @@ static const struct verb {
 	{"control", verb_control, 1, 1},
 	{"audit", verb_audit, 2, ARG_WORDS_MAX},
 	{"client", verb_client, 0, 0},
+	/* What a node's daemon executes itself for. */
+	{"node-keeper", verb_keeper, 0, 0},
+	{"node-worker", verb_worker, 0, 0},
 };
 
 void serve_ready(int fd, const char *text)

@@ -18,7 +18,7 @@
 #include "net/helper.h"
 #include "node.h"
 #include "node_starter.h"
-#include "wire/exit.h"
+#include "serve.h"
 
 #define TICK_MS	   1000
 #define STOP_MS	   10000 /* for requests under way, at the end */
@@ -283,16 +283,18 @@ void starter_done(struct starter *s)
 	loop_free(s->loop);
 }
 
-int node_main(const char *dir, int ready_fd)
+int verb_node(const struct args *a, struct err *e)
 {
-	struct starter s = {.dirfd = -1, .lock = -1, .ready = ready_fd};
-	struct err e = {0};
-	int r = prepare(&s, dir, &e);
+	struct starter s = {.dirfd = -1, .lock = -1, .ready = a->ready_fd};
+	int r;
 
+	if (a->adopt_fd >= 0)
+		return node_adopt(a->adopt_fd, e);
+	if (a->upgrade)
+		return node_upgrade(e);
+	r = prepare(&s, a->words[0], e);
 	if (r == 0)
-		r = starter_run(&s, &e);
+		r = starter_run(&s, e);
 	starter_done(&s);
-	if (r < 0)
-		log_err(&e);
-	return r < 0 ? exit_of(&e) : EXIT_OK;
+	return r;
 }

@@ -21,17 +21,9 @@
  */
 #define ROLE_FD 3 /* of the other two: to the starter */
 
-/* node_main(dir, ready_fd): the exit status. */
-int node_main(const char *dir, int ready_fd);
-
-/* node_adopt(fd): the starter that another one execs, its state in ${fd}. */
-int node_adopt(int fd);
-
-/* node_upgrade(dir): have the one that serves ${dir} exec itself anew. */
-int node_upgrade(const char *dir);
-
-/* keeper_main(), worker_main(): what the starter execs. */
-int keeper_main(void);
-int worker_main(void);
+/* node_adopt(fd, e): the starter that another one execs, its state in ${fd}.
+ * node_upgrade(e): have the one that serves exec itself anew. */
+int node_adopt(int fd, struct err *e);
+int node_upgrade(struct err *e);
 
 #endif

@@ -21,6 +21,7 @@
 #define SEND_S 10
 
 static const char *const names[ROLES] = {"keeper", "worker"};
+static const char *const verbs[ROLES] = {"node-keeper", "node-worker"};
 
 static struct child *current(const struct starter *s, enum role role)
 {
@@ -196,7 +197,7 @@ static _Noreturn void become(const struct starter *s, enum role role, int sock)
 		_exit(71);
 	syscall(SYS_close_range, ROLE_FD + 1, ~0U, 0);
 	sig_reset();
-	execl(s->exe, "dsec-serve", "--role", names[role], NULL);
+	execl(s->exe, "dsec-serve", verbs[role], NULL);
 	_exit(71);
 }
 

@@ -13,6 +13,7 @@
 #include "base/sig.h"
 #include "node.h"
 #include "node_keeper.h"
+#include "serve.h"
 #include "sys/confine.h"
 #include "wire/exit.h"
 
@@ -308,19 +309,17 @@ static int start(struct keeper *k, struct err *e)
 	return r;
 }
 
-int keeper_main(void)
+int verb_keeper(const struct args *a, struct err *e)
 {
 	static struct keeper k;
-	struct err e = {0};
 	int r;
 
+	(void)a;
 	raise_limit();
 	prctl(PR_SET_DUMPABLE, 0);
-	r = start(&k, &e);
+	r = start(&k, e);
 	if (r == 0)
-		r = loop_run(k.loop, &e);
-	if (r < 0)
-		log_err(&e);
+		r = loop_run(k.loop, e);
 	/* What is under way is finished by those who do it. */
-	return r < 0 ? exit_of(&e) : EXIT_OK;
+	return r;
 }

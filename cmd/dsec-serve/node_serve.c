@@ -204,7 +204,7 @@ static int job_new(struct worker *w, struct call *k, const struct asker *who,
 
 static int check(struct worker *w, struct call *k, struct err *e)
 {
-	struct asker who;
+	struct asker who = {0};
 	enum auth_op needs;
 	int r;
 

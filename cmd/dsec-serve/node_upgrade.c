@@ -12,7 +12,6 @@
 #include "base/log.h"
 #include "node.h"
 #include "node_starter.h"
-#include "wire/exit.h"
 
 /*
  * The starter becomes another program by exec, with its descriptors under their
@@ -78,7 +77,8 @@ static int hand_over(struct starter *s, struct err *e)
 	if (keep_fds(s, true) < 0 || keep_fd(fd, true) < 0)
 		r = err_sys(e, errno, "keep descriptors");
 	if (r == 0)
-		execl(s->exe, "dsec-serve", "--adopt", number, NULL);
+		execl(s->exe, "dsec-serve", "node", s->dir, "--adopt", number,
+		      NULL);
 	if (r == 0)
 		r = err_sys(e, errno, "run '%s'", s->exe);
 	keep_fds(s, false);
@@ -159,22 +159,19 @@ static int adopt(struct starter *s, const json_t *state, struct err *e)
 	return lock_write(s, e);
 }
 
-int node_adopt(int fd)
+int node_adopt(int fd, struct err *e)
 {
 	struct starter s = {.dirfd = -1, .lock = -1, .ready = -1};
 	auto_json json_t *state = json_loadfd(fd, 0, NULL);
-	struct err e = {0};
 	int r;
 
 	fd_close(fd);
-	r = state ? adopt(&s, state, &e)
-		  : err_set(&e, -EBADMSG, "internal", "no state to adopt");
+	r = state ? adopt(&s, state, e)
+		  : err_set(e, -EBADMSG, "internal", "no state to adopt");
 	if (r == 0)
-		r = starter_run(&s, &e);
+		r = starter_run(&s, e);
 	starter_done(&s);
-	if (r < 0)
-		log_err(&e);
-	return r < 0 ? exit_of(&e) : EXIT_OK;
+	return r;
 }
 
 /* --- who asks for it ----------------------------------------------------- */
@@ -200,7 +197,7 @@ static int read_lock(int64_t *ret_generation, pid_t *ret_pid, struct err *e)
 				      "no node daemon serves '%s'", t.run);
 }
 
-static int ask_upgrade(struct err *e)
+int node_upgrade(struct err *e)
 {
 	uint64_t until = clock_ms() + WAIT_MS;
 	int64_t was, now = 0;
@@ -219,15 +216,4 @@ static int ask_upgrade(struct err *e)
 			  : err_set(e, -ETIMEDOUT, "timeout",
 				    "the daemon did not upgrade; its log says "
 				    "why");
-}
-
-int node_upgrade(const char *dir)
-{
-	struct err e = {0};
-
-	(void)dir;
-	if (ask_upgrade(&e) == 0)
-		return EXIT_OK;
-	log_err(&e);
-	return exit_of(&e);
 }

@@ -16,6 +16,7 @@
 #include "base/sig.h"
 #include "node.h"
 #include "node_worker.h"
+#include "serve.h"
 #include "sys/confine.h"
 #include "wire/exit.h"
 
@@ -180,8 +181,9 @@ static void tell_ready(struct worker *w, int listener)
 
 	(void)server_bound(listener, address);
 	if (json_pack_or(&line, NULL, "{ss ss}", "event", "ready", "address",
-			 address) == 0)
-		(void)chan_send(&w->ctl, line, NULL, 0, NULL);
+			 address) < 0 ||
+	    chan_send(&w->ctl, line, NULL, 0, NULL) < 0)
+		log_info("could not tell that it is ready");
 }
 
 static const unsigned allowed[] = {
@@ -439,17 +441,15 @@ static int prepare(struct worker *w, struct err *e)
 				w, e);
 }
 
-int worker_main(void)
+int verb_worker(const struct args *a, struct err *e)
 {
 	static struct worker w;
-	struct err e = {0};
 	int r;
 
+	(void)a;
 	raise_limit();
-	r = prepare(&w, &e);
+	r = prepare(&w, e);
 	if (r == 0)
-		r = loop_run(w.loop, &e);
-	if (r < 0)
-		log_err(&e);
-	return r < 0 ? exit_of(&e) : EXIT_OK;
+		r = loop_run(w.loop, e);
+	return r;
 }

@@ -38,6 +38,8 @@ int verb_client(const struct args *a, struct err *e);
 
 /* Of node.c and audit.c */
 int verb_node(const struct args *a, struct err *e);
+int verb_keeper(const struct args *a, struct err *e);
+int verb_worker(const struct args *a, struct err *e);
 int verb_audit(const struct args *a, struct err *e);
 
 /* serve_ready(fd, text): a line for whoever started us; fd -1: nobody. */

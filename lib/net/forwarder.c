@@ -72,7 +72,8 @@ void forwarder_free(struct forwarder *f)
 	if (!f)
 		return;
 	while (f->conns.next != &f->conns)
-		conn_close(link_of(f->conns.next, struct conn, of_forwarder));
+		forwarder_conn_close(
+			link_of(f->conns.next, struct conn, of_forwarder));
 	while (f->pends.next != &f->pends)
 		pend_done(link_of(f->pends.next, struct pend, of_forwarder));
 	while ((p = f->spare)) {
@@ -280,7 +281,7 @@ static void on_result(struct resolver_wait *w,
 	take_result(&c, res);
 	pend_done(p);
 	if (conn)
-		conn_go_on(conn);
+		forwarder_conn_go_on(conn);
 }
 
 static struct pend *pend_new(const struct ctx *c)

@@ -61,7 +61,7 @@ void origin_send(const struct origin *o, const void *msg, size_t len)
 	union control ctl;
 
 	if (o->conn) {
-		conn_send(o->conn, msg, len);
+		forwarder_conn_send(o->conn, msg, len);
 		return;
 	}
 	give_control(o, &ctl, &m);
@@ -102,7 +102,7 @@ static void on_udp(struct loop *l, struct loop_source *s, uint32_t events)
 static void on_tcp(struct loop *l, struct loop_source *s, uint32_t events)
 {
 	(void)l, (void)events;
-	conn_accept(s->arg);
+	forwarder_conn_accept(s->arg);
 }
 
 static void on_timer(struct loop *l, struct loop_timer *t)
@@ -115,7 +115,7 @@ static void on_timer(struct loop *l, struct loop_timer *t)
 		c = link_of(p->conns.next, struct conn, of_port);
 		if (c->idle_at > now)
 			break;
-		conn_close(c);
+		forwarder_conn_close(c);
 	}
 	p->resting = p->resting && loop_mod(l, &p->tcp_src, EPOLLIN, NULL) < 0;
 	port_timer_set(p);
@@ -185,7 +185,8 @@ void forwarder_port_free(struct forwarder_port *p)
 	if (!p)
 		return;
 	while (p->conns.next != &p->conns)
-		conn_close(link_of(p->conns.next, struct conn, of_port));
+		forwarder_conn_close(
+			link_of(p->conns.next, struct conn, of_port));
 	forwarder_drop_pends(&p->pends, NULL);
 	loop_timer_set(p->loop, &p->timer, 0);
 	loop_del(p->loop, &p->udp_src);

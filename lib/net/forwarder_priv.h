@@ -104,13 +104,14 @@ void forwarder_drop_pends(struct link *pends_of_port, const struct conn *conn);
 /* origin_send(o, msg, len): the answer; one that cannot be sent is lost. */
 void origin_send(const struct origin *o, const void *msg, size_t len);
 
-/* conn_accept(p): a connection waits at the port's listener. */
-void conn_accept(struct forwarder_port *p);
-void conn_send(struct conn *c, const void *msg, size_t len);
+/* forwarder_conn_accept(p): a connection waits at the port's listener. */
+void forwarder_conn_accept(struct forwarder_port *p);
+void forwarder_conn_send(struct conn *c, const void *msg, size_t len);
 
-/* conn_go_on(c): a question of it has been answered.  It may be closed. */
-void conn_go_on(struct conn *c);
-void conn_close(struct conn *c);
+/* forwarder_conn_go_on(c): a question of it has been answered.  It may be
+ * closed. */
+void forwarder_conn_go_on(struct conn *c);
+void forwarder_conn_close(struct conn *c);
 
 /* port_timer_set(p): arm its timer for what comes next. */
 void port_timer_set(struct forwarder_port *p);

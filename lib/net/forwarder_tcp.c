@@ -8,7 +8,7 @@
 
 #define BATCH 16
 
-void conn_close(struct conn *c)
+void forwarder_conn_close(struct conn *c)
 {
 	forwarder_drop_pends(&c->port->pends, c);
 	loop_del(c->port->loop, &c->src);
@@ -66,7 +66,7 @@ static void flush(struct conn *c)
 	c->out_at = c->out_len = 0;
 }
 
-void conn_send(struct conn *c, const void *msg, size_t len)
+void forwarder_conn_send(struct conn *c, const void *msg, size_t len)
 {
 	if (c->dead || sizeof(c->out) - c->out_len < len + 2) {
 		c->dead = true;
@@ -114,13 +114,13 @@ static void read_some(struct conn *c)
 		c->in_len += (size_t)n;
 }
 
-void conn_go_on(struct conn *c)
+void forwarder_conn_go_on(struct conn *c)
 {
 	if (!c->dead)
 		take_messages(c);
 	watch(c);
 	if (c->dead)
-		conn_close(c);
+		forwarder_conn_close(c);
 }
 
 static void on_conn(struct loop *l, struct loop_source *s, uint32_t events)
@@ -135,7 +135,7 @@ static void on_conn(struct loop *l, struct loop_source *s, uint32_t events)
 	if (!c->dead && events & EPOLLIN && may_take(c) &&
 	    c->in_len < sizeof(c->in))
 		read_some(c);
-	conn_go_on(c);
+	forwarder_conn_go_on(c);
 }
 
 static int conn_new(struct forwarder_port *p, struct forwarder *f, int *fd)
@@ -160,7 +160,7 @@ static int conn_new(struct forwarder_port *p, struct forwarder *f, int *fd)
 	return 0;
 }
 
-void conn_accept(struct forwarder_port *p)
+void forwarder_conn_accept(struct forwarder_port *p)
 {
 	const struct linger reset = {.l_onoff = 1};
 	struct sockaddr_storage peer;

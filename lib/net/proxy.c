@@ -102,7 +102,7 @@ static unsigned recheck(struct proxy_client *c)
 			continue;
 		cut++;
 		c->stats.cut++;
-		conn_refuse(n, "policy");
+		proxy_conn_refuse(n, "policy");
 	}
 	return cut;
 }
@@ -206,8 +206,8 @@ static void take(struct proxy_port *port, int fd,
 		refuse_fd(c, fd, "limit", ntohs(to.sin_port), &addr);
 		return;
 	}
-	n = conn_new(c, fd, port->find ? ntohs(to.sin_port) : port->port,
-		     &addr);
+	n = proxy_conn_new(c, fd, port->find ? ntohs(to.sin_port) : port->port,
+			   &addr);
 	if (!n)
 		return;
 	if (port->broker) {

@@ -12,8 +12,8 @@
 
 #define TLS_HANDSHAKE 0x16
 
-struct conn *conn_new(struct proxy_client *c, int fd, uint16_t port,
-		      const struct netaddr *addr)
+struct conn *proxy_conn_new(struct proxy_client *c, int fd, uint16_t port,
+			    const struct netaddr *addr)
 {
 	const int on = 1;
 	struct conn *n = calloc(1, sizeof(*n));
@@ -58,7 +58,7 @@ void conn_end(struct conn *n)
 	free(n);
 }
 
-void conn_refuse(struct conn *n, const char *why)
+void proxy_conn_refuse(struct conn *n, const char *why)
 {
 	const struct denied_event ev = {
 		.name = n->name,
@@ -113,7 +113,7 @@ static void on_done(void *arg, enum pump_end why)
 
 	n->pump = NULL;
 	if (why == PUMP_STOP)
-		conn_refuse(n, "limit");
+		proxy_conn_refuse(n, "limit");
 	else
 		conn_end(n);
 }
@@ -169,9 +169,9 @@ static void on_dialed(void *arg, int fd, const struct netaddr *addr)
 
 	n->dial = NULL;
 	if (fd == -EACCES)
-		conn_refuse(n, "private");
+		proxy_conn_refuse(n, "private");
 	else if (fd == -EMFILE || fd == -ENFILE)
-		conn_refuse(n, "limit");
+		proxy_conn_refuse(n, "limit");
 	else if (fd < 0)
 		conn_end(n); /* upstream's doing, no verdict */
 	if (fd < 0)
@@ -268,7 +268,7 @@ static void to_broker(struct conn *n)
 		     ? -EPIPE
 		     : broker_hand(p->broker, n->client->id, names, k, NULL);
 	if (fd < 0) {
-		conn_refuse(n, fd == -EAGAIN ? "limit" : "broker");
+		proxy_conn_refuse(n, fd == -EAGAIN ? "limit" : "broker");
 		return;
 	}
 	n->brokered = netpol_ref(policy);
@@ -310,14 +310,14 @@ static bool name_it(struct conn *n, const char *name)
 	if (netpol_allows_name(n->client->policy, own, NETPOL_TCP, n->port,
 			       &verdict))
 		return true;
-	conn_refuse(n, verdict.word);
+	proxy_conn_refuse(n, verdict.word);
 	return false;
 }
 
 void conn_named(struct conn *n, const char *name)
 {
 	if (!name) {
-		conn_refuse(n, "address");
+		proxy_conn_refuse(n, "address");
 		return;
 	}
 	if (!name_it(n, name))
@@ -352,7 +352,7 @@ static void server_name(struct conn *n)
 	if (n->name && strcmp(n->name, name) &&
 	    !netpol_allows_name(n->client->policy, name, NETPOL_TCP, n->port,
 				NULL))
-		conn_refuse(n, "sni");
+		proxy_conn_refuse(n, "sni");
 	else if (name_it(n, name))
 		go(n);
 }
@@ -386,7 +386,7 @@ static void on_hello(struct loop *l, struct loop_source *s, uint32_t events)
 	if (r == 0 && n->seen >= HELLO_MAX)
 		r = -EPROTO;
 	if (r < 0)
-		conn_refuse(n, "sni");
+		proxy_conn_refuse(n, "sni");
 	else if (r > 0)
 		server_name(n);
 	else
@@ -396,7 +396,7 @@ static void on_hello(struct loop *l, struct loop_source *s, uint32_t events)
 static void on_late(struct loop *l, struct loop_timer *t)
 {
 	(void)l;
-	conn_refuse(t->arg, "sni");
+	proxy_conn_refuse(t->arg, "sni");
 }
 
 void conn_hello(struct conn *n)

@@ -69,22 +69,22 @@ struct proxy {
 };
 
 /*
- * conn_new(c, fd, port, addr): a connection that has been accepted; ${fd} is
- * taken over in any case; NULL: it was refused.
+ * proxy_conn_new(c, fd, port, addr): a connection that has been accepted; ${fd}
+ * is taken over in any case; NULL: it was refused.
  *
  * conn_named(n, name): its address stands for ${name} (NULL: for none).
  * conn_hello(n): wait for its ClientHello.  Either may be the end of it.
  */
-struct conn *conn_new(struct proxy_client *c, int fd, uint16_t port,
-		      const struct netaddr *addr);
+struct conn *proxy_conn_new(struct proxy_client *c, int fd, uint16_t port,
+			    const struct netaddr *addr);
 void conn_named(struct conn *n, const char *name);
 void conn_hello(struct conn *n);
 
 /* conn_end(n): reset, both sides. */
 void conn_end(struct conn *n);
 
-/* conn_refuse(n, why): the same, told and counted. */
-void conn_refuse(struct conn *n, const char *why);
+/* proxy_conn_refuse(n, why): the same, told and counted. */
+void proxy_conn_refuse(struct conn *n, const char *why);
 
 /* conn_may(n): do policy and netdeny allow what it is, as far as is known? */
 bool conn_may(const struct conn *n);
