@@ -9,12 +9,6 @@ int verb_audit(const struct args *a, struct err *e)
 	return err_set(e, -EOPNOTSUPP, "unsupported", "no audit yet");
 }
 
-int verb_control(const struct args *a, struct err *e)
-{
-	(void)a;
-	return err_set(e, -EOPNOTSUPP, "unsupported", "no control yet");
-}
-
 int verb_client(const struct args *a, struct err *e)
 {
 	(void)a;

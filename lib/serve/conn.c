@@ -113,7 +113,7 @@ void conn_cut(struct conn *c, const struct err *why)
 	die(c, why);
 }
 
-void conn_close(struct conn *c, const struct err *why)
+void conn_finish(struct conn *c, const struct err *why)
 {
 	if (c->state >= CONN_CLOSE)
 		return;
@@ -129,7 +129,7 @@ void conn_close(struct conn *c, const struct err *why)
 	conn_soon(c);
 }
 
-void conn_refuse(struct conn *c, const json_t *id, const struct err *why)
+void conn_reject(struct conn *c, const json_t *id, const struct err *why)
 {
 	auto_json json_t *req = json_object();
 	auto_json json_t *rec = NULL;
@@ -138,8 +138,8 @@ void conn_refuse(struct conn *c, const json_t *id, const struct err *why)
 		json_object_set(req, "id", (json_t *)(uintptr_t)id);
 	rec = record_error(req, why);
 	if (rec && conn_live(c))
-		(void)conn_send(c, rec, NULL);
-	conn_close(c, why);
+		(void)conn_put(c, rec, NULL);
+	conn_finish(c, why);
 }
 
 static void account(struct conn *c, size_t now)
@@ -194,7 +194,7 @@ int conn_added(struct conn *c, struct err *e)
 	return 0;
 }
 
-int conn_send(struct conn *c, const json_t *obj, struct err *e)
+int conn_put(struct conn *c, const json_t *obj, struct err *e)
 {
 	int r;
 
@@ -257,7 +257,7 @@ static void count_line(struct conn *c)
 		return;
 	err_set(&e, -ENOBUFS, "busy", "too many long lines at once");
 	e.retry_after_ms = 1000;
-	conn_refuse(c, NULL, &e);
+	conn_reject(c, NULL, &e);
 }
 
 /* Pings are answered here, and that answers to ours came is enough. */
@@ -273,7 +273,7 @@ static void on_line(struct conn *c, json_t *obj)
 		return;
 	}
 	rec = record_ok(obj);
-	(void)conn_send(c, rec, NULL);
+	(void)conn_put(c, rec, NULL);
 }
 
 /* As many frames as may be taken now; ${data} goes on to the rest. */
@@ -297,7 +297,7 @@ static void parse(struct conn *c, const char **data, size_t *len)
 			break;
 	}
 	if (r < 0)
-		conn_refuse(c, json_object_get(c->reader.obj, "id"), &e);
+		conn_reject(c, json_object_get(c->reader.obj, "id"), &e);
 	else
 		count_line(c);
 }
@@ -430,7 +430,7 @@ static void ping(struct conn *c)
 	auto_json json_t *line = json_pack("{s:s}", "program", "ping");
 
 	c->pinged = true;
-	(void)conn_send(c, line, NULL);
+	(void)conn_put(c, line, NULL);
 }
 
 static void too_late(struct conn *c, const char *what)
@@ -439,7 +439,7 @@ static void too_late(struct conn *c, const char *what)
 
 	err_set(&e, -ETIMEDOUT, "timeout", "%s", what);
 	if (c->line_ms && conn_live(c))
-		conn_refuse(c, NULL, &e);
+		conn_reject(c, NULL, &e);
 	else
 		die(c, &e);
 }
@@ -545,8 +545,8 @@ static void watch_peer(int fd)
 			 sizeof(gone_ms));
 }
 
-int conn_new(struct conn_env *env, const struct conn_conf *conf, int *fd,
-	     struct conn **ret, struct err *e)
+int conn_open(struct conn_env *env, const struct conn_conf *conf, int *fd,
+	      struct conn **ret, struct err *e)
 {
 	struct conn *c = calloc(1, sizeof(*c));
 	struct tls_stream_conf tls = {

@@ -71,30 +71,30 @@ struct conn_conf {
 };
 
 /*
- * conn_new(env, conf, fd, ret, e): a connected socket, taken over.  When this
+ * conn_open(env, conf, fd, ret, e): a connected socket, taken over.  When this
  * succeeds gone() is called one day, whatever happens.
  */
-must_check int conn_new(struct conn_env *env, const struct conn_conf *conf,
-			int *fd, struct conn **ret, struct err *e);
+must_check int conn_open(struct conn_env *env, const struct conn_conf *conf,
+			 int *fd, struct conn **ret, struct err *e);
 
 /*
- * conn_send(c, obj, e): a line, in its turn; ${obj} is borrowed.  An error
+ * conn_put(c, obj, e): a line, in its turn; ${obj} is borrowed.  An error
  * ("too_large" apart: nothing was sent) means that the connection is on its
  * way out: gone() will be called.
  */
-int conn_send(struct conn *c, const json_t *obj, struct err *e);
+int conn_put(struct conn *c, const json_t *obj, struct err *e);
 
 /*
- * conn_close(c, why), conn_cut(c, why):
+ * conn_finish(c, why), conn_cut(c, why):
  * No more is read, and gone() comes with ${why} (NULL: in order): after what
  * is to be sent, if the peer takes it within 5 s; at once.
  */
-void conn_close(struct conn *c, const struct err *why);
+void conn_finish(struct conn *c, const struct err *why);
 void conn_cut(struct conn *c, const struct err *why);
 
-/* conn_refuse(c, id, why): answer with an error and close: for lines after
+/* conn_reject(c, id, why): answer with an error and close: for lines after
  * which nothing makes sense. */
-void conn_refuse(struct conn *c, const json_t *id, const struct err *why);
+void conn_reject(struct conn *c, const json_t *id, const struct err *why);
 
 /* conn_hold(c, on): read no more for the time being, or go on. */
 void conn_hold(struct conn *c, bool on);

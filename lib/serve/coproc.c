@@ -560,6 +560,18 @@ int coproc_ask(struct coproc *c, const json_t *req, unsigned flags,
 	return 0;
 }
 
+int coproc_tell(struct coproc *c, const json_t *line)
+{
+	int r;
+
+	if (!c->p.pid || c->ending || c->p.to < 0 || c->out.len > AHEAD)
+		return -EAGAIN;
+	r = put_line(c, line);
+	if (r == 0)
+		(void)flush(c);
+	return r;
+}
+
 int coproc_cancel(struct coproc_call *k)
 {
 	struct coproc *c = k->of;

@@ -59,6 +59,10 @@ must_check int coproc_ask(struct coproc *c, const json_t *req, unsigned flags,
 			  const struct coproc_ops *ops, void *arg,
 			  struct coproc_call **ret, struct err *e);
 
+/* coproc_tell(c, line): a line that gets no answer; -EAGAIN, and nothing done,
+ * when it does not run, or takes nothing just now. */
+int coproc_tell(struct coproc *c, const json_t *line);
+
 /*
  * coproc_cancel(call): what was not given to it yet fails with "cancelled" (at
  * once, by its ops); else it is told, where it knows how, and answers as it

@@ -16,7 +16,7 @@ void call_event(struct call *k, json_t *rec)
 {
 	if (k->client && rec) {
 		json_object_set(rec, "id", (json_t *)(uintptr_t)k->id);
-		(void)conn_send(k->client->c, rec, NULL);
+		(void)conn_put(k->client->c, rec, NULL);
 	}
 	json_decref(rec);
 }
@@ -47,7 +47,7 @@ static void answer(struct client *cl, const json_t *id, json_t *rec)
 		json_object_set(rec, "id", (json_t *)(uintptr_t)id);
 	else
 		err_sys(&e, ENOMEM, "answer");
-	r = rec ? conn_send(cl->c, rec, &e) : -ENOMEM;
+	r = rec ? conn_put(cl->c, rec, &e) : -ENOMEM;
 	if (r == -EMSGSIZE) {
 		auto_json json_t *req = json_object();
 		auto_json json_t *fail = NULL;
@@ -55,7 +55,7 @@ static void answer(struct client *cl, const json_t *id, json_t *rec)
 		if (req)
 			json_object_set(req, "id", (json_t *)(uintptr_t)id);
 		fail = record_error(req, &e);
-		r = fail ? conn_send(cl->c, fail, NULL) : -ENOMEM;
+		r = fail ? conn_put(cl->c, fail, NULL) : -ENOMEM;
 	}
 	if (r == -ENOMEM)
 		conn_cut(cl->c, &e);
@@ -234,7 +234,7 @@ static void on_hello(struct client *cl, json_t *req)
 	if (r == 0 && *cl->token_sha256 && ops->may)
 		r = ops->may(s->conf.arg, cl, &e);
 	if (r < 0) {
-		conn_refuse(cl->c, json_object_get(req, "id"), &e);
+		conn_reject(cl->c, json_object_get(req, "id"), &e);
 		return;
 	}
 	rec = record_ok(req);
@@ -246,15 +246,33 @@ static void on_hello(struct client *cl, json_t *req)
 
 /* --- clients -------------------------------------------------------------- */
 
+/* As if this one request had been on a connection that is gone. */
+static void on_leave(struct client *cl, const json_t *id)
+{
+	struct call *k = find(cl, id);
+
+	if (!k)
+		return;
+	*k->pprev = k->next;
+	if (k->next)
+		k->next->pprev = k->pprev;
+	conn_set_busy(cl->c, --cl->ncalls);
+	k->client = NULL;
+	tell_stop(k, CALL_LEFT);
+}
+
 static void on_line(void *arg, struct conn *c, json_t *obj)
 {
 	struct client *cl = arg;
+	const char *event = json_str(obj, "event");
 	struct err e = {0};
 
 	cl->lines++;
-	/* Records are no requests, and events that belong to no stream tell
-	 * nothing. */
-	if (json_object_get(obj, "ok") || json_object_get(obj, "event"))
+	/* Records are no requests, and other events that belong to no stream
+	 * tell nothing. */
+	if (!strcmp(event, "leave"))
+		on_leave(cl, json_object_get(obj, "id"));
+	if (*event || json_object_get(obj, "ok"))
 		return;
 	if (!json_object_get(obj, "id"))
 		json_object_set_new(obj, "id",
@@ -284,12 +302,12 @@ static void on_up(void *arg, struct conn *c)
 	tls_ident_uri(&cl->who, cl->uri);
 	server_resume(s);
 	if (s->conf.ops->may && s->conf.ops->may(s->conf.arg, cl, &e) < 0) {
-		conn_refuse(c, NULL, &e);
+		conn_reject(c, NULL, &e);
 		return;
 	}
 	if (hello)
 		json_object_set_new(hello, "event", json_string("hello"));
-	(void)conn_send(c, hello, NULL);
+	(void)conn_put(c, hello, NULL);
 }
 
 static void on_gone(void *arg, struct conn *c, const struct err *why)
@@ -336,7 +354,7 @@ int server_take(struct server *s, int *fd, struct err *e)
 	}
 	cl->server = s;
 	cl->since_ms = clock_ms();
-	r = conn_new(s->env, &conf, fd, &cl->c, e);
+	r = conn_open(s->env, &conf, fd, &cl->c, e);
 	if (r < 0) {
 		free(cl);
 		return r;

@@ -244,7 +244,7 @@ static int say(struct stream *s, const char *event, size_t bytes, struct err *e)
 	if (r == 0 && bytes > 0)
 		json_object_set_new(line, "bytes",
 				    json_integer((json_int_t)bytes));
-	return r < 0 ? r : conn_send(s->c, line, e);
+	return r < 0 ? r : conn_put(s->c, line, e);
 }
 
 int stream_eof(struct stream *s, struct err *e)

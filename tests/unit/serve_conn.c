@@ -285,7 +285,7 @@ static void connect_to(struct bed *b, const struct tls_ident *peer,
 		perror("# socketpair");
 	fd = sv[0];
 	if (server_take(b->srv, &sv[1], &e) < 0 ||
-	    conn_new(&b->a.env, &conf, &fd, &b->c, &e) < 0)
+	    conn_open(&b->a.env, &conf, &fd, &b->c, &e) < 0)
 		printf("# %s\n", e.msg);
 }
 
@@ -333,7 +333,7 @@ static void say(struct bed *b, const char *text)
 {
 	json_t *obj = json_loads(text, 0, NULL);
 
-	(void)conn_send(b->c, obj, NULL);
+	(void)conn_put(b->c, obj, NULL);
 	json_decref(obj);
 }
 

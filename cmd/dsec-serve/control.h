@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DSEC_SERVE_CONTROL_H
+#define DSEC_SERVE_CONTROL_H
+
+#include <netinet/in.h>
+
+#include "serve.h"
+#include "serve/auth.h"
+#include "serve/coproc.h"
+
+/*
+ * The control: no privilege, no state.  *Members* are the nodes and the other
+ * controls it has connections to; an *ask* is a request to one of them; a *job*
+ * is what it does about a request (a call) of a client.
+ */
+#define LOST_MS	 120000 /* a member that was not seen for so long */
+#define FRESH_MS 5000	/* ... whose report is this old is not live */
+#define CODE_LEN 4	/* letters of an id that say whose it is */
+
+struct control;
+struct member;
+struct ask;
+struct job;
+
+/* --- members (control_member.c) ------------------------------------------ */
+
+enum member_state {
+	MEMBER_LIVE,
+	MEMBER_AWAY,
+	MEMBER_LOST,
+};
+
+#define ASK_BUCKETS 256
+
+struct member {
+	struct member *next;
+	struct control *c;
+	enum tls_kind kind; /* TLS_NODE, TLS_CONTROL */
+	char name[TLS_NAME_MAX + 1];
+	char address[SERVECONF_ADDR_MAX];
+	char code[CODE_LEN + 1]; /* of a node: "" until it is known */
+	bool said;		 /* by serve.json; else by a peer */
+	bool up;
+	struct conn *conn; /* NULL: none */
+	struct loop_timer again;
+	unsigned backoff_ms;
+	uint64_t seen_ms;
+	uint64_t asked_ms; /* when the report under way was asked for */
+	uint64_t report_ms, report_at_ms; /* when it came, was asked (wall) */
+	json_t *report;
+	struct ask *reporting;
+	struct ask *asks[ASK_BUCKETS];
+	unsigned nasks;
+	struct sockaddr_storage addr;
+	socklen_t addr_len; /* 0: not known */
+};
+
+struct ask_ops {
+	/* ${rec} is borrowed.  After end() or lost() the ask is gone. */
+	void (*event)(void *arg, struct ask *a, json_t *rec);
+	void (*end)(void *arg, struct ask *a, json_t *rec);
+	void (*lost)(void *arg, struct ask *a); /* the connection is */
+};
+
+struct ask {
+	struct ask *next, **pprev;
+	struct member *m;
+	json_t *id;
+	const struct ask_ops *ops;
+	void *arg;
+};
+
+/* members_load(c, e): those of the configuration; others are let go. */
+int members_load(struct control *c, struct err *e);
+void members_tick(struct control *c);
+void members_close(struct control *c);
+
+struct member *member_by_code(struct control *c, const char *id);
+struct member *member_by_name(struct control *c, const char *name);
+enum member_state member_state(const struct member *m);
+const char *member_state_word(enum member_state s);
+
+/* member_gone(m, e): why nothing can be asked of it now; -errno. */
+int member_gone(const struct member *m, struct err *e);
+
+/* nodes_unsure(c): are there nodes that may be there and cannot be asked, or
+ * whose code nobody has told?  *${ret_lost}: is one of those lost? */
+bool nodes_unsure(struct control *c, bool *ret_lost);
+
+/* ask_new(m, req, ops, arg, ret, e): "id" is set in ${req}, which is borrowed;
+ * nothing is called before it returns.  ask_drop(a): nobody waits any more.
+ * ask_cancel(a): it will end, one way or another. */
+must_check int ask_new(struct member *m, json_t *req, const struct ask_ops *ops,
+		       void *arg, struct ask **ret, struct err *e);
+void ask_drop(struct ask *a);
+void ask_cancel(struct ask *a);
+
+/* --- placing (control_place.c) -------------------------------------------- */
+
+int placer_open(struct control *c, struct err *e);
+void placer_close(struct control *c);
+void placer_tick(struct control *c);
+/* placer_report(m): what it has told. */
+void placer_report(struct member *m);
+/* placer_forget(m) */
+void placer_forget(struct member *m);
+/* placer_end(c, placement, how): "taken", "refused", "draining", "given-up". */
+void placer_end(struct control *c, int64_t placement, const char *how);
+
+/* --- jobs ------------------------------------------------------------------
+ */
+
+#define TRIES 5 /* of a create: a first, and 4 elsewhere */
+
+struct pipe;
+
+struct job {
+	struct job *next, **pprev;
+	struct control *c;
+	struct call *call;
+	const struct auth_who *who;
+	json_t *req;	 /* what nodes are asked, "as" and so on included */
+	struct ask *ask; /* of the one node that it is about */
+	/* a create */
+	struct coproc_call *placing;
+	bool waits; /* for the placer to be told of nodes */
+	int64_t placement;
+	json_t *avoid;
+	struct member *node;
+	unsigned tries;
+	struct err refusal;
+	/* streams */
+	struct pipe *pipes;
+	json_t *final; /* once they are over */
+	/* many nodes */
+	struct part *parts;
+	void (*parts_end)(struct job *j);
+	unsigned count, failed;
+	struct err first;
+	json_t *found;	 /* what they answered: a list, or the one */
+	json_t *missing; /* names of those that could not be asked */
+};
+
+struct control {
+	struct loop *loop;
+	int dir;
+	uint64_t stamp, since_ms, seq;
+	struct serveconf conf;
+	struct auth *auth;
+	struct tls *tls;
+	struct conn_env env;
+	struct server *server;
+	struct member *members;
+	struct coproc *place;
+	char place_path[PATH_MAX];
+	const char *place_argv[2];
+	pid_t place_pid; /* the process that was told of all nodes */
+	struct job *jobs;
+	struct loop_source signals;
+	struct loop_timer tick;
+	int64_t next_ask;
+	json_t *capabilities;
+	bool closing;
+	char run_id[24];
+};
+
+/* control_route.c */
+extern const struct server_ops control_ops;
+/* job_end(j, rec): ${rec} is taken over.  job_fail(j, why). */
+void job_end(struct job *j, json_t *rec);
+void job_fail(struct job *j, const struct err *why);
+/* job_to(j, m): ask that node, and pass on what it says. */
+void job_to(struct job *j, struct member *m);
+/* job_final(j, rec): the record that a node ended it with; borrowed. */
+void job_final(struct job *j, json_t *rec);
+
+/* control_run.c */
+void run_begin(struct job *j);
+void run_again(struct job *j); /* the placer is ready */
+void run_stop(struct job *j);
+
+/* control_many.c */
+/*
+ * many_begin(j, req, fn): ask all nodes ${req} (NULL: the job's); events
+ * "record" are passed on, or (keep) collected in j->found; fn() when all have
+ * answered.
+ */
+void many_begin(struct job *j, json_t *req, bool keep,
+		void (*fn)(struct job *j));
+void many_stop(struct job *j);
+void many_told(struct job *j); /* a fn(): count and failed */
+void list_told(struct job *j); /* a fn(): sorted, by pages */
+
+/* control_pipe.c */
+/* pipes_start(j, started, e): for the "streams" of the event; pipes_stop(j). */
+must_check int pipes_start(struct job *j, const json_t *started, struct err *e);
+bool pipes_over(const struct job *j); /* has all been passed on? */
+/* pipes_finish(j): nothing more comes from the node. */
+void pipes_finish(struct job *j);
+void pipes_stop(struct job *j);
+
+#endif

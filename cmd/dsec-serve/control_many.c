@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "control.h"
+#include "wire/record.h"
+
+#define LIST_MAX 100000 /* records that are kept to be sorted */
+
+/* One node of those that are asked. */
+struct part {
+	struct part *next;
+	struct job *j;
+	struct ask *ask;
+	struct member *m;
+	bool keep, over;
+};
+
+static void tell_record(struct job *j, json_t *record)
+{
+	call_event(j->call, json_pack("{s:s, s:O}", "event", "record", "record",
+				      record));
+}
+
+/* The record of one sandbox, or what a node says of itself. */
+static void take_record(struct part *p, json_t *record)
+{
+	struct job *j = p->j;
+
+	if (!p->keep) {
+		tell_record(j, record);
+	} else if (json_array_size(j->found) < LIST_MAX) {
+		json_t *kept = json_pack("{s:O, s:s}", "record", record, "node",
+					 p->m->code);
+
+		if (kept)
+			json_array_append_new(j->found, kept);
+	}
+}
+
+static void on_event(void *arg, struct ask *a, json_t *rec)
+{
+	struct part *p = arg;
+	json_t *record = json_object_get(rec, "record");
+
+	(void)a;
+	if (!strcmp(json_str(rec, "event"), "record") &&
+	    json_is_object(record)) {
+		take_record(p, record);
+	} else if (!p->keep) {
+		json_object_del(rec, "id");
+		call_event(p->j->call, json_incref(rec));
+	}
+}
+
+static void failed(struct job *j, const struct err *why, unsigned n)
+{
+	if (j->failed == 0)
+		j->first = *why;
+	j->failed += n;
+}
+
+static void missing(struct job *j, const struct member *m)
+{
+	if (!j->missing)
+		j->missing = json_array();
+	if (j->missing)
+		json_array_append_new(j->missing, json_string(m->name));
+}
+
+static void over(struct part *p)
+{
+	struct job *j = p->j;
+
+	p->over = true;
+	p->ask = NULL;
+	for (p = j->parts; p; p = p->next)
+		if (!p->over)
+			return;
+	while ((p = j->parts)) {
+		j->parts = p->next;
+		free(p);
+	}
+	j->parts_end(j);
+}
+
+static void on_end(void *arg, struct ask *a, json_t *rec)
+{
+	struct part *p = arg;
+	struct job *j = p->j;
+	struct err e = {0};
+	int64_t count = json_int(rec, "count", -1);
+	int64_t bad = json_int(rec, "failed", 0);
+
+	(void)a;
+	if (count >= 0) { /* of several, which came as events */
+		j->count += (unsigned)count;
+		if (record_to_err(rec, &e) < 0)
+			failed(j, &e, bad > 0 ? (unsigned)bad : 1);
+	} else if (record_to_err(rec, &e) == 0) {
+		json_object_del(rec, "id");
+		j->count++;
+		take_record(p, rec);
+	} else {
+		failed(j, &e, 1);
+	}
+	over(p);
+}
+
+static void on_lost(void *arg, struct ask *a)
+{
+	struct part *p = arg;
+	struct err e = {0};
+
+	member_gone(a->m, &e);
+	failed(p->j, &e, 1);
+	missing(p->j, a->m);
+	over(p);
+}
+
+static struct part *part_new(struct job *j, struct member *m, bool keep)
+{
+	struct part *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	*p = (struct part){.next = j->parts, .j = j, .m = m, .keep = keep};
+	j->parts = p;
+	return p;
+}
+
+void many_begin(struct job *j, json_t *req, bool keep,
+		void (*fn)(struct job *j))
+{
+	static const struct ask_ops ops = {on_event, on_end, on_lost};
+	struct err e = {0};
+	struct part *p, *first;
+
+	j->parts_end = fn;
+	j->count = j->failed = 0;
+	json_decref(j->found);
+	json_decref(j->missing);
+	j->found = json_array();
+	j->missing = NULL;
+	/* One that is over when all others are: so that the end comes once. */
+	first = part_new(j, NULL, keep);
+	for (struct member *m = j->c->members; first && m; m = m->next) {
+		if (m->kind != TLS_NODE || member_state(m) == MEMBER_LOST)
+			continue;
+		p = part_new(j, m, keep);
+		if (p &&
+		    ask_new(m, req ? req : j->req, &ops, p, &p->ask, &e) == 0)
+			continue;
+		failed(j, &e, 1);
+		missing(j, m);
+		if (p)
+			p->over = true;
+	}
+	if (first) {
+		over(first);
+		return;
+	}
+	err_sys(&e, ENOMEM, "request");
+	job_fail(j, &e);
+}
+
+void many_stop(struct job *j)
+{
+	struct part *p;
+
+	while ((p = j->parts)) {
+		j->parts = p->next;
+		if (p->ask)
+			ask_drop(p->ask);
+		free(p);
+	}
+}
+
+void many_told(struct job *j)
+{
+	json_t *rec = j->failed ? record_error(j->call->req, &j->first)
+				: record_ok(j->call->req);
+
+	if (rec) {
+		json_object_set_new(rec, "count",
+				    json_integer((json_int_t)j->count));
+		json_object_set_new(rec, "failed",
+				    json_integer((json_int_t)j->failed));
+		if (j->missing)
+			json_object_set(rec, "missing", j->missing);
+	}
+	job_end(j, rec);
+}
+
+/* --- lists by pages
+ * ------------------------------------------------------------ */
+
+static const char *sandbox_of(const json_t *kept)
+{
+	return json_str(json_object_get(kept, "record"), "sandbox");
+}
+
+static int by_sandbox(const void *a, const void *b)
+{
+	return strcmp(sandbox_of(*(json_t *const *)a),
+		      sandbox_of(*(json_t *const *)b));
+}
+
+/* From behind ${after}, ${limit} at the most; their number, and whether there
+ * are more. */
+static size_t tell_page(struct job *j, json_t **list, size_t n,
+			const char **ret_next)
+{
+	const char *after = json_str(j->call->req, "after");
+	int64_t limit = json_int(j->call->req, "limit", LIST_MAX);
+	size_t told = 0, i = 0;
+
+	while (i < n && *after && strcmp(sandbox_of(list[i]), after) <= 0)
+		i++;
+	for (; i < n && (int64_t)told < limit; i++, told++)
+		tell_record(j, json_object_get(list[i], "record"));
+	*ret_next = i < n && i > 0 ? sandbox_of(list[i - 1]) : NULL;
+	return told;
+}
+
+void list_told(struct job *j)
+{
+	size_t n = json_array_size(j->found);
+	json_t **list = calloc(n + 1, sizeof(json_t *));
+	const char *next = NULL;
+	json_t *rec, *v;
+	size_t i;
+
+	if (!list) {
+		struct err e = {0};
+
+		err_sys(&e, ENOMEM, "list");
+		job_fail(j, &e);
+		return;
+	}
+	json_array_foreach(j->found, i, v)
+		list[i] = v;
+	qsort(list, n, sizeof(json_t *), by_sandbox);
+	n = tell_page(j, list, n, &next);
+	rec = record_ok(j->call->req);
+	if (rec) {
+		json_object_set_new(rec, "count", json_integer((json_int_t)n));
+		json_object_set_new(rec, "failed", json_integer(0));
+		if (next)
+			json_object_set_new(rec, "next", json_string(next));
+		/* Its sandboxes are not in the list. */
+		if (j->missing)
+			json_object_set(rec, "missing", j->missing);
+	}
+	free(list);
+	job_end(j, rec);
+}

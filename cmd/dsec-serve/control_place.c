@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/proc.h"
+#include "control.h"
+
+#define WINDOW	  1024
+#define QUEUE_MAX 16384
+
+static void note(const char *text)
+{
+	log_info("dsec-place: %s", text);
+}
+
+/* --- what it is told ---------------------------------------------------------
+ */
+
+static bool is_told(const struct control *c)
+{
+	struct coproc_stats st;
+
+	coproc_stats(c->place, &st);
+	return st.pid && st.pid == c->place_pid;
+}
+
+static void tell(const struct member *m)
+{
+	json_t *line = m->report ? json_copy(m->report) : NULL;
+
+	if (!line)
+		return;
+	json_object_del(line, "id");
+	json_object_set_new(line, "at_ms",
+			    json_integer((json_int_t)m->report_at_ms));
+	/* What it does not take now the next second's report brings. */
+	(void)coproc_tell(m->c->place, line);
+	json_decref(line);
+}
+
+void placer_report(struct member *m)
+{
+	if (is_told(m->c))
+		tell(m);
+	else
+		placer_tick(m->c);
+}
+
+static bool ignore_record(void *arg, json_t *rec)
+{
+	(void)arg;
+	return json_is_boolean(json_object_get(rec, "ok"));
+}
+
+static void ignore_failure(void *arg, const struct err *why)
+{
+	(void)arg, (void)why;
+}
+
+static void ask_aside(struct control *c, json_t *req)
+{
+	static const struct coproc_ops ops = {ignore_record, ignore_failure};
+	struct coproc_call *call;
+
+	if (req && coproc_ask(c->place, req, 0, &ops, NULL, &call, NULL) < 0)
+		log_debug("control", "dsec-place is busy");
+	json_decref(req);
+}
+
+void placer_forget(struct member *m)
+{
+	if (*m->code && is_told(m->c))
+		ask_aside(m->c, json_pack("{s:s, s:s}", "op", "forget", "node",
+					  m->code));
+}
+
+void placer_end(struct control *c, int64_t placement, const char *how)
+{
+	if (placement && is_told(c))
+		ask_aside(c, json_pack("{s:s, s:I, s:s}", "op", "done",
+				       "placement", (json_int_t)placement,
+				       "end", how));
+}
+
+/* --- its life
+ * ------------------------------------------------------------------ */
+
+static void run_waiting(struct control *c)
+{
+	struct job *j, *next;
+
+	for (j = c->jobs; j; j = next) {
+		next = j->next;
+		if (!j->waits)
+			continue;
+		j->waits = false;
+		run_again(j);
+		/* It may have taken others along. */
+		next = c->jobs;
+	}
+}
+
+void placer_tick(struct control *c)
+{
+	struct coproc_stats st;
+
+	coproc_stats(c->place, &st);
+	if (!st.pid) {
+		ask_aside(c, json_pack("{s:s}", "op", "nodes"));
+		return;
+	}
+	if (st.pid != c->place_pid) {
+		c->place_pid = st.pid;
+		for (struct member *m = c->members; m; m = m->next)
+			if (m->kind == TLS_NODE)
+				tell(m);
+	}
+	run_waiting(c);
+}
+
+int placer_open(struct control *c, struct err *e)
+{
+	struct coproc_conf conf = {
+		.loop = c->loop,
+		.window = WINDOW,
+		.queue_max = QUEUE_MAX,
+		.note = note,
+	};
+	int r = proc_program("dsec-place", c->place_path, sizeof(c->place_path),
+			     e);
+
+	if (r < 0)
+		return r;
+	c->place_argv[0] = c->place_path;
+	conf.argv = c->place_argv;
+	r = coproc_new(&conf, &c->place, e);
+	if (r == 0)
+		placer_tick(c);
+	return r;
+}
+
+void placer_close(struct control *c)
+{
+	coproc_free(c->place);
+	c->place = NULL;
+}

@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "control.h"
+#include "wire/record.h"
+
+#define ID_LEN 20
+
+/* --- jobs --------------------------------------------------------------------
+ */
+
+static void job_free(struct job *j)
+{
+	run_stop(j);
+	many_stop(j);
+	pipes_stop(j);
+	if (j->ask)
+		ask_drop(steal_ptr(j->ask));
+	*j->pprev = j->next;
+	if (j->next)
+		j->next->pprev = j->pprev;
+	json_decref(j->req);
+	json_decref(j->avoid);
+	json_decref(j->final);
+	json_decref(j->found);
+	json_decref(j->missing);
+	free(j);
+}
+
+void job_end(struct job *j, json_t *rec)
+{
+	struct call *k = j->call;
+
+	job_free(j);
+	call_end(k, rec);
+}
+
+void job_fail(struct job *j, const struct err *why)
+{
+	struct call *k = j->call;
+	struct err copy = *why; /* it may be the job's */
+
+	job_free(j);
+	call_fail(k, &copy);
+}
+
+static int job_new(struct control *c, struct call *k,
+		   const struct auth_who *who, struct job **ret, struct err *e)
+{
+	struct job *j = calloc(1, sizeof(*j));
+
+	if (j)
+		j->req = json_copy(k->req);
+	if (!j || !j->req) {
+		free(j);
+		return err_sys(e, ENOMEM, "request");
+	}
+	j->c = c;
+	j->call = k;
+	j->who = who;
+	j->next = c->jobs;
+	j->pprev = &c->jobs;
+	if (j->next)
+		j->next->pprev = &j->next;
+	c->jobs = j;
+	k->arg = j;
+	*ret = j;
+	return 0;
+}
+
+/* --- one node
+ * ------------------------------------------------------------------ */
+
+void job_final(struct job *j, json_t *rec)
+{
+	json_t *own = json_copy(rec);
+
+	if (!own) {
+		job_end(j, NULL);
+		return;
+	}
+	pipes_finish(j);
+	if (pipes_over(j))
+		job_end(j, own);
+	else
+		j->final = own;
+}
+
+static void on_event(void *arg, struct ask *a, json_t *rec)
+{
+	struct job *j = arg;
+	struct err e = {0};
+
+	if (json_object_get(rec, "streams") && pipes_start(j, rec, &e) < 0) {
+		ask_cancel(a);
+		job_fail(j, &e);
+		return;
+	}
+	json_object_del(rec, "id");
+	call_event(j->call, json_incref(rec));
+}
+
+static void on_end(void *arg, struct ask *a, json_t *rec)
+{
+	struct job *j = arg;
+
+	(void)a;
+	j->ask = NULL;
+	job_final(j, rec);
+}
+
+static void on_lost(void *arg, struct ask *a)
+{
+	struct job *j = arg;
+	struct err e = {0};
+
+	member_gone(a->m, &e);
+	j->ask = NULL;
+	job_fail(j, &e);
+}
+
+/* Somebody who waits for its end is told it. */
+static void is_lost(struct job *j, const struct err *why)
+{
+	json_t *rec;
+
+	if (strcmp(why->code, "node_lost") || strcmp(j->call->program, "ps") ||
+	    strcmp(json_str(j->req, "op"), "wait")) {
+		job_fail(j, why);
+		return;
+	}
+	rec = record_ok(j->call->req);
+	if (rec) {
+		json_object_set_new(rec, "state", json_string("stopped"));
+		json_object_set_new(rec, "outcome", json_string("node-lost"));
+		json_object_set_new(rec, "infra", json_true());
+	}
+	job_end(j, rec);
+}
+
+void job_to(struct job *j, struct member *m)
+{
+	static const struct ask_ops ops = {on_event, on_end, on_lost};
+	struct err e = {0};
+
+	j->node = m;
+	if (ask_new(m, j->req, &ops, j, &j->ask, &e) < 0)
+		is_lost(j, &e);
+}
+
+/* --- whose sandbox -----------------------------------------------------------
+ */
+
+static bool is_id(const char *s)
+{
+	return strlen(s) == ID_LEN &&
+	       strspn(s, "abcdefghijklmnopqrstuvwxyz234567") == ID_LEN;
+}
+
+static void by_code(struct job *j, const char *id)
+{
+	struct member *m = member_by_code(j->c, id);
+	struct err e = {0};
+	bool lost;
+
+	if (m) {
+		job_to(j, m);
+		return;
+	}
+	if (nodes_unsure(j->c, &lost)) {
+		err_set(&e, -EHOSTUNREACH, "node_away",
+			"its node is not known yet");
+		e.retry_after_ms = 1000;
+		e.infra = true;
+	} else if (lost) {
+		err_set(&e, -EHOSTDOWN, "node_lost",
+			"no node that can be reached has made it");
+		e.infra = true;
+	} else {
+		err_set(&e, -ENOENT, "sandbox_unknown",
+			"no node has made '%.64s'", id);
+	}
+	is_lost(j, &e);
+}
+
+/* All nodes have said whether they have one of that name. */
+static void on_name_looked(struct job *j)
+{
+	const char *name = json_str(j->req, "sandbox");
+	const json_t *one = json_array_get(j->found, 0);
+	json_t *id = json_object_get(json_object_get(one, "record"), "sandbox");
+	struct err e = {0};
+
+	if (json_array_size(j->found) > 1) {
+		err_set(&e, -EINVAL, "bad_value",
+			"several nodes have a sandbox '%.64s': use its id",
+			name);
+	} else if (json_is_string(id) && is_id(json_string_value(id))) {
+		json_object_set(j->req, "sandbox", id);
+		by_code(j, json_string_value(id));
+		return;
+	} else if (json_array_size(j->missing) > 0) {
+		err_set(&e, -EHOSTUNREACH, "node_away",
+			"node %s may have it, and cannot be reached now",
+			json_string_value(json_array_get(j->missing, 0)));
+		e.retry_after_ms = 1000;
+		e.infra = true;
+	} else {
+		err_set(&e, -ENOENT, "sandbox_unknown", "no sandbox '%.64s'",
+			name);
+	}
+	job_fail(j, &e);
+}
+
+static void by_name(struct job *j)
+{
+	json_t *req = json_pack("{s:s, s:s, s:O, s:O, s:O, s:O}", "program",
+				"ps", "op", "inspect", "sandbox",
+				json_object_get(j->req, "sandbox"), "as",
+				json_object_get(j->req, "as"), "within",
+				json_object_get(j->req, "within"), "req",
+				json_object_get(j->req, "req"));
+	struct err e = {0};
+
+	if (!req) {
+		err_sys(&e, ENOMEM, "request");
+		job_fail(j, &e);
+		return;
+	}
+	many_begin(j, req, true, on_name_looked);
+	json_decref(req);
+}
+
+/* --- nodes -------------------------------------------------------------------
+ */
+
+static void nodes_begin(struct control *c, struct call *k, bool peer)
+{
+	json_t *rec = record_ok(k->req), *ev;
+	unsigned n = 0;
+
+	for (struct member *m = c->members; m; m = m->next) {
+		if (m->kind != TLS_NODE)
+			continue;
+		ev = json_pack("{s:s, s:s, s:s, s:s, s:s, s:I}", "event",
+			       "node", "name", m->name, "address", m->address,
+			       "code", m->code, "state",
+			       member_state_word(member_state(m)), "seen_ms",
+			       (json_int_t)(clock_ms() - m->seen_ms));
+		if (ev && m->report && !peer)
+			json_object_set(ev, "report", m->report);
+		call_event(k, ev);
+		n++;
+	}
+	if (rec)
+		json_object_set_new(rec, "count", json_integer(n));
+	call_end(k, rec);
+}
+
+/* Of one node that is named, or (any) of a live one. */
+static void by_node(struct job *j, bool any)
+{
+	const char *name = json_str(j->call->req, "node");
+	struct member *m = *name ? member_by_name(j->c, name) : NULL;
+	struct err e = {0};
+
+	json_object_del(j->req, "node");
+	if (!m && *name)
+		m = member_by_code(j->c, name);
+	for (struct member *o = j->c->members; any && !*name && !m && o;
+	     o = o->next)
+		if (o->kind == TLS_NODE && member_state(o) == MEMBER_LIVE)
+			m = o;
+	if (m) {
+		job_to(j, m);
+		return;
+	}
+	if (*name)
+		err_set(&e, -ENOENT, "not_found", "no node '%.64s'", name);
+	else if (any)
+		err_set(&e, -EHOSTUNREACH, "node_away", "no node is live");
+	else
+		err_set(&e, -EINVAL, "missing_field", "'node' is missing");
+	e.retry_after_ms = any && !*name ? 1000 : 0;
+	job_fail(j, &e);
+}
+
+/* --- requests
+ * ------------------------------------------------------------------ */
+
+static bool is_list(const struct job *j)
+{
+	const char *op = json_str(j->req, "op");
+
+	return !strcmp(j->call->program, "ps") && (!*op || !strcmp(op, "list"));
+}
+
+static int check_page(struct job *j, struct err *e)
+{
+	const json_t *limit = json_object_get(j->req, "limit");
+	const json_t *after = json_object_get(j->req, "after");
+
+	if (limit && (!json_is_integer(limit) || json_integer_value(limit) < 1))
+		return err_set(e, -EINVAL, "bad_value",
+			       "'limit' is not a number of records");
+	if (after && !json_is_string(after))
+		return err_set(e, -EINVAL, "bad_value",
+			       "'after' is not a sandbox");
+	json_object_del(j->req, "limit");
+	json_object_del(j->req, "after");
+	return 0;
+}
+
+static void list_begin(struct job *j)
+{
+	struct err e = {0};
+
+	if (check_page(j, &e) < 0)
+		job_fail(j, &e);
+	else
+		many_begin(j, NULL, true, list_told);
+}
+
+/* By what it is about. */
+static void route(struct job *j)
+{
+	const char *sandbox = json_str(j->req, "sandbox");
+	const char *program = j->call->program;
+
+	if (!strcmp(program, "run"))
+		run_begin(j);
+	else if (*sandbox && is_id(sandbox))
+		by_code(j, sandbox);
+	else if (*sandbox)
+		by_name(j);
+	else if (!strcmp(program, "drain"))
+		by_node(j, false);
+	else if (json_object_get(j->req, "node") || !strcmp(program, "img") ||
+		 !strcmp(program, "fork"))
+		by_node(j, true);
+	else if (is_list(j))
+		list_begin(j);
+	else
+		many_begin(j, NULL, false, many_told);
+}
+
+static const struct auth_who *binding_of(const struct control *c,
+					 const struct client *cl)
+{
+	const struct auth_who *who = auth_by_uri(c->auth, cl->uri);
+
+	if (!who && *cl->token_sha256 && cl->who.kind == TLS_CLIENT)
+		who = auth_by_digest(c->auth, cl->token_sha256);
+	return who;
+}
+
+static int may(const struct control *c, const struct call *k,
+	       const struct auth_who **ret, struct err *e)
+{
+	static const char *const ours[] = {"as", "within", "req"};
+	const struct auth_who *who = binding_of(c, k->client);
+	enum auth_op op;
+	int r;
+
+	if (!who)
+		return err_set(e, -EACCES, "permission",
+			       "%s has no binding here", k->client->uri);
+	for (size_t i = 0; i < array_len(ours); i++)
+		if (json_object_get(k->req, ours[i]))
+			return err_set(e, -EINVAL, "unknown_field",
+				       "unknown field '%s'", ours[i]);
+	r = auth_needs(k->req, &op, e);
+	if (r < 0)
+		return r;
+	if (op != AUTH_NONE && !(who->ops & op))
+		return err_set(e, -EACCES, "permission", "%s may not '%s'",
+			       who->uri, auth_word(op));
+	*ret = who;
+	return 0;
+}
+
+/* What nodes are told beside the request. */
+static int add_who(struct job *j, struct err *e)
+{
+	struct control *c = j->c;
+	char req[64];
+
+	snprintf(req, sizeof(req), "%s-%llu", c->run_id,
+		 (unsigned long long)++c->seq);
+	if (json_object_set_new(j->req, "as", json_string(j->who->uri)) < 0 ||
+	    json_object_set_new(j->req, "within",
+				json_string(j->who->project)) < 0 ||
+	    json_object_set_new(j->req, "req", json_string(req)) < 0)
+		return err_sys(e, ENOMEM, "request");
+	return 0;
+}
+
+static void on_begin(void *arg, struct call *k)
+{
+	struct control *c = arg;
+	const struct auth_who *who = NULL;
+	struct err e = {0};
+	struct job *j;
+
+	if (k->client->who.kind == TLS_CONTROL &&
+	    !strcmp(k->program, "nodes")) {
+		nodes_begin(c, k, true);
+		return;
+	}
+	if (may(c, k, &who, &e) < 0 || job_new(c, k, who, &j, &e) < 0) {
+		call_fail(k, &e);
+		return;
+	}
+	if (!strcmp(k->program, "nodes")) {
+		job_free(j);
+		nodes_begin(c, k, false);
+		return;
+	}
+	if (auth_narrow(j->req, who->project, &e) < 0 || add_who(j, &e) < 0) {
+		job_fail(j, &e);
+		return;
+	}
+	route(j);
+}
+
+static void on_stop(void *arg, struct call *k, enum call_stop how)
+{
+	struct job *j = k->arg;
+	struct err e = {0};
+
+	(void)arg;
+	if (how == CALL_CANCELLED && j->ask) {
+		ask_cancel(j->ask);
+		return;
+	}
+	if (how == CALL_LATE && j->ask)
+		ask_cancel(j->ask);
+	err_set(&e, -ECANCELED, how == CALL_LATE ? "deadline" : "cancelled",
+		how == CALL_LATE ? "deadline_ms passed"
+				 : "the request was cancelled");
+	job_fail(j, &e);
+}
+
+const struct server_ops control_ops = {.begin = on_begin, .stop = on_stop};
