@@ -124,7 +124,7 @@ static void let_go(void *arg, struct client *cl)
 {
 	(void)arg;
 	if (!cl->calls)
-		conn_close(cl->c, NULL);
+		conn_finish(cl->c, NULL);
 }
 
 static void settle(struct worker *w)
