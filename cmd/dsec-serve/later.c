@@ -3,12 +3,6 @@
 
 #include "serve.h"
 
-int verb_audit(const struct args *a, struct err *e)
-{
-	(void)a;
-	return err_set(e, -EOPNOTSUPP, "unsupported", "no audit yet");
-}
-
 int verb_client(const struct args *a, struct err *e)
 {
 	(void)a;

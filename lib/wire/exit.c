@@ -69,6 +69,7 @@ const struct exit_code exit_codes[] = {
 	{"not_root", EXIT_NOT_PERMITTED, "the program must run as root"},
 	{"configuration", EXIT_CONFIGURATION, "the node or its configuration is unfit; dsec-doctor tells"},
 	{"stdout_lost", EXIT_STDOUT_LOST, "standard output was closed or is full"},
+	{"audit_damaged", EXIT_NO, "an audit log is not what its hashes say"},
 	{"internal", EXIT_BUG, "a mistake of ours"},
 };
 /* clang-format on */
