@@ -52,6 +52,7 @@ static void ask_free(struct ask *c)
 	leave_channel(c);
 	loop_timer_set(k->loop, &c->soon, 0);
 	json_decref(c->req);
+	json_decref(c->line);
 	free(c);
 	k->nasks--;
 	keeper_settled(k);
@@ -81,6 +82,10 @@ void ask_drop(struct ask *c)
 {
 	/* What was begun is finished, but for what is a wait alone. */
 	leave_channel(c);
+	if (c->auditing) {
+		c->stopped = true;
+		return;
+	}
 	if (c->relay) {
 		relay_free(c->relay);
 	} else if (c->once) {
@@ -150,7 +155,9 @@ static void cancel(struct ask *c)
 	struct err e = {0};
 
 	err_set(&e, -ECANCELED, "cancelled", "the request was cancelled");
-	if (c->relay) {
+	if (c->auditing) {
+		c->stopped = true;
+	} else if (c->relay) {
 		relay_cancel(c->relay, &e);
 	} else if (c->filter) {
 		(void)coproc_cancel(c->filter);
@@ -192,12 +199,11 @@ static int check_request(struct keeper *k, struct ask *c, const json_t *obj,
 {
 	const char *within = json_str(obj, "within"), *word;
 	char id[BOX_ID_LEN + 1];
-	enum auth_op needs;
 	int r;
 
-	r = auth_needs(c->req, &needs, e);
+	r = auth_needs(c->req, &c->needs, e);
 	if (r == 0)
-		r = check_who(k, json_str(obj, "who"), within, needs, e);
+		r = check_who(k, json_str(obj, "who"), within, c->needs, e);
 	if (r == 0)
 		r = auth_narrow(c->req, within, e);
 	if (r == 0)
@@ -239,6 +245,20 @@ static struct ask *ask_new(struct channel *ch, int64_t n, const json_t *req)
 	return c;
 }
 
+void ask_go(struct ask *c)
+{
+	struct err e = {0};
+	int r = 0;
+
+	if (c->stopped)
+		r = err_set(&e, -ECANCELED, "cancelled",
+			    "the request was cancelled");
+	if (r == 0)
+		r = route(c, &e);
+	if (r < 0)
+		ask_fail(c, &e);
+}
+
 static void refuse(struct channel *ch, int64_t n, const char *code,
 		   const char *why)
 {
@@ -268,11 +288,16 @@ static void take_request(struct channel *ch, int64_t n, const json_t *obj)
 		refuse(ch, n, "no_memory", "request");
 		return;
 	}
+	c->line = json_incref((json_t *)(uintptr_t)obj);
 	r = check_request(k, c, obj, &e);
+	if (r < 0)
+		keeper_deny(c, &e);
 	if (r == 0)
-		r = route(c, json_str(obj, "within"), &e);
+		r = keeper_audit(c, &e);
 	if (r < 0)
 		ask_fail(c, &e);
+	else if (r == 0)
+		ask_go(c);
 }
 
 void ask_line(struct channel *ch, const json_t *obj)

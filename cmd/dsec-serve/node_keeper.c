@@ -204,6 +204,7 @@ static int on_order(struct keeper *k, struct chan_msg *m, struct err *e)
 	}
 	if (!strcmp(op, "retire")) {
 		k->retiring = true;
+		keeper_audit_close(k); /* for the next */
 		keeper_settled(k);
 	}
 	return 0;
@@ -318,8 +319,11 @@ int verb_keeper(const struct args *a, struct err *e)
 	raise_limit();
 	prctl(PR_SET_DUMPABLE, 0);
 	r = start(&k, e);
-	if (r == 0)
+	if (r == 0) {
+		keeper_audit_open(&k);
 		r = loop_run(k.loop, e);
+		keeper_audit_close(&k);
+	}
 	/* What is under way is finished by those who do it. */
 	return r;
 }

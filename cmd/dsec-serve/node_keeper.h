@@ -6,6 +6,7 @@
 #include "box/select.h"
 #include "box/tree.h"
 #include "net/chan.h"
+#include "serve/audit.h"
 #include "serve/auth.h"
 #include "serve/coproc.h"
 #include "serve/once.h"
@@ -54,6 +55,13 @@ struct ask {
 	int64_t n;
 	json_t *req; /* as it was asked, without what is the wire's */
 	const char *program;
+	json_t *line; /* as it came, with who asks */
+	enum auth_op needs;
+	/* the audit log; held: it is not there yet */
+	struct audit_wait wait_audit;
+	bool auditing, held, stopped;
+	uint64_t since_ms;
+	struct ask *next_held;
 	/* what it waits for, one of */
 	struct relay *relay;
 	struct coproc_call *filter;
@@ -84,6 +92,9 @@ struct keeper {
 	struct coproc *filters[FILTERS];
 	unsigned nasks, nonce;
 	bool retiring;
+	struct audit *audit; /* NULL: it cannot be written */
+	struct loop_timer audit_again;
+	struct ask *held, **held_end;
 	struct known { /* sandboxes, by a hash of their ids */
 		char id[BOX_ID_LEN + 1];
 		char *project;
@@ -121,17 +132,31 @@ void ask_drop(struct ask *c);
 void ask_record(struct ask *c, json_t *rec);
 /* ask_count(c): the end of several. */
 void ask_count(struct ask *c);
+/* ask_go(c): it may be done, and everybody knows. */
+void ask_go(struct ask *c);
 /* ask_repeats(req): may it be asked again? */
 bool ask_repeats(const json_t *req);
 
 /* node_route.c */
 
-/* route(c, within, e): set out; later, by ask_answer(). */
-must_check int route(struct ask *c, const char *within, struct err *e);
+/* route(c, e): set out; later, by ask_answer(). */
+must_check int route(struct ask *c, struct err *e);
 /* filter_of(k, which, ret, e): the program, made when it is first needed. */
 must_check int filter_of(struct keeper *k, enum filter which,
 			 struct coproc **ret, struct err *e);
 must_check int route_filter(struct ask *c, enum filter which, struct err *e);
+
+/* node_audit.c */
+
+/*
+ * keeper_audit(c, e): write down that it is done: 0, it may be; 1: ask_go()
+ * comes when it is durable, or ask_fail(); -errno: it must not be.
+ * keeper_deny(c, why): that it was refused.
+ */
+must_check int keeper_audit(struct ask *c, struct err *e);
+void keeper_deny(struct ask *c, const struct err *why);
+void keeper_audit_open(struct keeper *k);
+void keeper_audit_close(struct keeper *k);
 
 /* node_walk.c: one request for all the sandboxes of a selector */
 

@@ -435,11 +435,10 @@ static int route_exec(struct ask *c, struct err *e)
 				   : route_filter(c, FILTER_EXEC, e);
 }
 
-int route(struct ask *c, const char *within, struct err *e)
+int route(struct ask *c, struct err *e)
 {
 	const char *p = c->program;
 
-	(void)within;
 	if (!strcmp(p, "exec") || !strcmp(p, "file"))
 		return route_exec(c, e);
 	if (!strcmp(p, "run"))

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "node_keeper.h"
+
+#define RETRY_MS 50   /* while the keeper before us has the log */
+#define LATER_MS 1000 /* where it cannot be opened */
+#define HOLD_MS	 5000 /* for that, requests wait */
+
+/* What is done to a sandbox's inside is written before it is done, and synced
+ * with what comes next; what makes, ends and changes sandboxes waits for the
+ * disk. */
+enum weight {
+	WEIGHT_NONE,
+	WEIGHT_WRITTEN,
+	WEIGHT_DURABLE,
+};
+
+static bool is_one_of(const char *word, const char *const *list, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!strcmp(list[i], word))
+			return true;
+	return false;
+}
+
+static enum weight weight_of(const struct ask *c)
+{
+	static const char *const looks[] = {"attach",	  "wait",  "output",
+					    "list-execs", "read",  "list",
+					    "stat",	  "watch", "get",
+					    "inspect"};
+	const char *op = json_str(c->req, "op");
+
+	switch (c->needs) {
+	case AUTH_RUN:
+	case AUTH_PAUSE:
+	case AUTH_IMG_WRITE:
+	case AUTH_DRAIN:
+		return WEIGHT_DURABLE;
+	case AUTH_FORK:
+		return is_one_of(op, looks, array_len(looks)) ? WEIGHT_NONE
+							      : WEIGHT_DURABLE;
+	case AUTH_NET:
+		return json_object_get(c->req, "show") ||
+				       json_object_get(c->req, "explain")
+			       ? WEIGHT_NONE
+			       : WEIGHT_DURABLE;
+	case AUTH_EXEC:
+	case AUTH_FILE:
+	case AUTH_CONNECT:
+		return is_one_of(op, looks, array_len(looks)) ? WEIGHT_NONE
+							      : WEIGHT_WRITTEN;
+	default:
+		return WEIGHT_NONE;
+	}
+}
+
+static const char *or_null(const char *s)
+{
+	return *s ? s : NULL;
+}
+
+static int add(struct ask *c, const char *code, struct audit_wait *w,
+	       struct err *e)
+{
+	const json_t *o = c->line, *id = json_object_get(o, "id");
+	char number[32] = "";
+	struct audit_entry entry = {
+		.who = or_null(json_str(o, "as")),
+		.request = or_null(json_str(o, "id")),
+		.req = or_null(json_str(o, "rid")),
+		.program = c->program,
+		.op = or_null(json_str(c->req, "op")),
+		.sandbox = or_null(json_str(c->req, "sandbox")),
+		.project = or_null(json_str(c->req, "project")),
+		.task = or_null(json_str(c->req, "task")),
+		.key = or_null(json_str(c->req, "key")),
+		.decision = code ? AUDIT_DENY : AUDIT_ALLOW,
+		.code = code,
+		.at_ms = clock_wall_ms(),
+	};
+
+	if (json_is_integer(id)) {
+		snprintf(number, sizeof(number), "%lld",
+			 (long long)json_integer_value(id));
+		entry.request = number;
+	}
+	if (!entry.who)
+		entry.who = or_null(json_str(o, "who"));
+	return audit_add(c->keeper->audit, &entry, w, e);
+}
+
+/* Nothing is done that is not in the log. */
+static void on_durable(struct audit_wait *w, int r, const struct err *why)
+{
+	struct ask *c = w->arg;
+
+	c->auditing = false;
+	if (r < 0)
+		ask_fail(c, why);
+	else
+		ask_go(c);
+}
+
+/* 1: ask_go() or ask_fail() comes. */
+static int enter(struct ask *c, struct err *e)
+{
+	int r;
+
+	if (weight_of(c) == WEIGHT_WRITTEN)
+		return add(c, NULL, NULL, e);
+	c->wait_audit = (struct audit_wait){.fn = on_durable, .arg = c};
+	c->auditing = true;
+	r = add(c, NULL, &c->wait_audit, e);
+	if (r == 0)
+		return 1;
+	c->auditing = false;
+	return r;
+}
+
+int keeper_audit(struct ask *c, struct err *e)
+{
+	struct keeper *k = c->keeper;
+
+	if (weight_of(c) == WEIGHT_NONE)
+		return 0;
+	if (k->audit)
+		return enter(c, e);
+	if (k->retiring) {
+		err_set(e, -EBUSY, "busy", "another keeper takes over");
+		e->retry_after_ms = 50;
+		return -EBUSY;
+	}
+	/* Until the log is ours. */
+	c->auditing = c->held = true;
+	c->since_ms = clock_ms();
+	c->next_held = NULL;
+	*k->held_end = c;
+	k->held_end = &c->next_held;
+	return 1;
+}
+
+void keeper_deny(struct ask *c, const struct err *why)
+{
+	if (c->keeper->audit && weight_of(c) != WEIGHT_NONE &&
+	    add(c, why->code, NULL, NULL) < 0)
+		log_info("a refusal could not be written to the audit log");
+}
+
+/* --- the log ------------------------------------------------------------- */
+
+static struct ask *held_pop(struct keeper *k)
+{
+	struct ask *c = k->held;
+
+	k->held = c->next_held;
+	if (!k->held)
+		k->held_end = &k->held;
+	c->held = c->auditing = false;
+	return c;
+}
+
+static void let_in(struct keeper *k)
+{
+	struct err e = {0};
+	struct ask *c;
+	int r;
+
+	while (k->held && k->audit) {
+		c = held_pop(k);
+		r = enter(c, &e);
+		if (r < 0)
+			ask_fail(c, &e);
+		else if (r == 0)
+			ask_go(c);
+	}
+}
+
+static void turn_away(struct keeper *k, const struct err *why)
+{
+	while (k->held && clock_ms() - k->held->since_ms > HOLD_MS)
+		ask_fail(held_pop(k), why);
+}
+
+static void on_again(struct loop *l, struct loop_timer *t)
+{
+	struct keeper *k = t->arg;
+	struct err e = {0};
+	char path[PATH_MAX];
+	int r;
+
+	r = tree_path(path, &e, "%s/serve", k->tree.lib);
+	if (r == 0)
+		r = fd_mkdir_p(path, 0700, &e);
+	if (r == 0)
+		r = tree_path(path, &e, "%s/serve/audit.jsonl", k->tree.lib);
+	if (r == 0)
+		r = audit_open(path, l, &k->audit, &e);
+	if (r == 0) {
+		if (audit_torn(k->audit))
+			log_info("the audit log had a torn end of %llu bytes",
+				 (unsigned long long)audit_torn(k->audit));
+		let_in(k);
+		return;
+	}
+	if (r != -EBUSY)
+		log_info("no audit log: %s", e.msg);
+	e.retry_after_ms = LATER_MS;
+	turn_away(k, &e);
+	loop_timer_set(l, t, clock_ms() + (r == -EBUSY ? RETRY_MS : LATER_MS));
+}
+
+void keeper_audit_open(struct keeper *k)
+{
+	k->held_end = &k->held;
+	k->audit_again = (struct loop_timer){.fn = on_again, .arg = k};
+	on_again(k->loop, &k->audit_again);
+}
+
+void keeper_audit_close(struct keeper *k)
+{
+	loop_timer_set(k->loop, &k->audit_again, 0);
+	if (k->audit)
+		audit_close(steal_ptr(k->audit));
+}
