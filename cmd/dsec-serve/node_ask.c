@@ -53,6 +53,7 @@ static void ask_free(struct ask *c)
 	loop_timer_set(k->loop, &c->soon, 0);
 	json_decref(c->req);
 	json_decref(c->line);
+	json_decref(c->page);
 	free(c);
 	k->nasks--;
 	keeper_settled(k);
@@ -116,13 +117,24 @@ void ask_count(struct ask *c)
 				    json_integer((json_int_t)c->count));
 		json_object_set_new(rec, "failed",
 				    json_integer((json_int_t)c->failed));
+		if (json_object_get(c->req, "next"))
+			json_object_set(rec, "next",
+					json_object_get(c->req, "next"));
 	}
 	ask_answer(c, rec);
 }
 
-void ask_record(struct ask *c, json_t *rec)
+static void tell_record(struct ask *c, json_t *rec)
 {
 	auto_json json_t *ev = NULL;
+
+	if (json_pack_or(&ev, NULL, "{ss sO}", "event", "record", "record",
+			 rec) == 0)
+		ask_tell(c, ev);
+}
+
+void ask_record(struct ask *c, json_t *rec)
+{
 	struct err e = {0};
 
 	c->count++;
@@ -134,9 +146,40 @@ void ask_record(struct ask *c, json_t *rec)
 		return;
 	}
 	json_object_del(rec, "id");
-	if (json_pack_or(&ev, NULL, "{ss sO}", "event", "record", "record",
-			 rec) == 0)
-		ask_tell(c, ev);
+	if (c->page)
+		(void)json_object_set(c->page, json_str(rec, "sandbox"), rec);
+	else
+		tell_record(c, rec);
+}
+
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+void ask_page(struct ask *c)
+{
+	const char *after = json_str(c->req, "after"), *key;
+	int64_t limit = json_int(c->req, "limit", 0);
+	size_t n = json_object_size(c->page), i = 0, told = 0;
+	auto_free const char **ids = calloc(n + 1, sizeof(*ids));
+	json_t *v;
+
+	c->count = 0;
+	if (!ids)
+		return;
+	json_object_foreach(c->page, key, v)
+		ids[i++] = key;
+	qsort(ids, n, sizeof(*ids), by_text);
+	for (i = 0; i < n && told < (size_t)limit; i++) {
+		if (strcmp(ids[i], after) <= 0)
+			continue;
+		tell_record(c, json_object_get(c->page, ids[i]));
+		told++;
+	}
+	c->count = (unsigned)told;
+	if (i < n && told > 0)
+		json_object_set_new(c->req, "next", json_string(ids[i - 1]));
 }
 
 /* --- lines of a worker --------------------------------------------------- */

@@ -109,6 +109,10 @@ static void pump_out(struct flow *f)
 		end_out(f);
 	if (n <= 0)
 		return; /* room() goes on */
+	if (f->fd < 0) {
+		end_out(f); /* of a command that has ended */
+		return;
+	}
 	while (n > 0 && moved < TURN) {
 		n = stream_fill(&f->stream, f->fd, NULL);
 		if (n > 0)
@@ -268,7 +272,8 @@ static struct flow *flow_new(struct job *j, const char *name,
 		return NULL;
 	}
 	f->fd = steal_fd(fd);
-	(void)fcntl(f->fd, F_SETFL, O_NONBLOCK);
+	if (f->fd >= 0)
+		(void)fcntl(f->fd, F_SETFL, O_NONBLOCK);
 	f->next = j->flows;
 	j->flows = f;
 	if (way == STREAM_OUT)
@@ -302,13 +307,24 @@ static int add_parts(struct flow *f, const char *name, const json_t *rec,
 	return 0;
 }
 
+static bool has_stream(const json_t *rec, const char *name)
+{
+	json_t *one;
+	size_t i;
+
+	json_array_foreach(json_object_get(rec, "streams"), i, one)
+		if (!strcmp(json_string_value(one), name))
+			return true;
+	return false;
+}
+
 static int add_out(struct job *j, const char *name, const char *called,
 		   const json_t *rec, struct chan_msg *m, struct err *e)
 {
 	auto_close int fd = chan_take(m, name);
 	struct flow *f;
 
-	if (fd < 0)
+	if (fd < 0 && !has_stream(rec, called))
 		return 0;
 	f = flow_new(j, called, STREAM_OUT, &fd, e);
 	return f ? add_parts(f, name, rec, m, e) : e->r;

@@ -74,6 +74,7 @@ struct ask {
 	/* what came */
 	bool many;	   /* records are told as events, then how many */
 	unsigned expected; /* of these; 0: until the program ends */
+	json_t *page;	   /* they are sorted, and told as far as asked */
 	unsigned count, failed;
 	struct err first; /* of those that failed */
 	bool wait;	  /* run: then for its first command */
@@ -130,7 +131,9 @@ void ask_fail(struct ask *c, const struct err *why);
 void ask_drop(struct ask *c);
 /* ask_record(c, rec): one of several records of the request, or the only. */
 void ask_record(struct ask *c, json_t *rec);
-/* ask_count(c): the end of several. */
+/* ask_page(c): tell those of c->page that were asked for.  ask_count(c): the
+ * end of several. */
+void ask_page(struct ask *c);
 void ask_count(struct ask *c);
 /* ask_go(c): it may be done, and everybody knows. */
 void ask_go(struct ask *c);

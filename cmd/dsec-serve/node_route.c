@@ -242,6 +242,8 @@ static void on_once_end(void *arg, int status)
 	if (rec) {
 		ask_answer(c, rec);
 	} else if (c->many && status >= 0) {
+		if (c->page)
+			ask_page(c);
 		ask_count(c);
 	} else {
 		err_set(&e, -EPIPE, "helper_lost",
@@ -362,6 +364,8 @@ static int route_ps(struct ask *c, struct err *e)
 		r = *sandbox ? add_word(&w, "", sandbox, e)
 			     : add_selector(&w, c->req, e);
 	c->many = !*sandbox;
+	if (json_int(c->req, "limit", 0) > 0 && !(c->page = json_object()))
+		r = err_sys(e, ENOMEM, "request");
 	return r < 0 ? r : route_once(c, w.argv, e);
 }
 

@@ -172,8 +172,12 @@ static json_t *line_of(const struct job *j, const struct asker *who,
 		return NULL;
 	for (size_t i = 0; i < array_len(wire); i++)
 		json_object_del(req, wire[i]);
-	(void)json_pack_or(&line, NULL, "{sI ss ss so}", "n", (json_int_t)j->n,
-			   "who", who->who, "within", who->within, "req", req);
+	(void)json_pack_or(&line, NULL, "{sI ss ss ss sO so}", "n",
+			   (json_int_t)j->n, "who", who->who, "within",
+			   who->within, "as", who->as, "id",
+			   json_object_get(from, "id"), "req", req);
+	if (line && json_object_get(from, "req"))
+		json_object_set(line, "rid", json_object_get(from, "req"));
 	return line;
 }
 

@@ -41,6 +41,7 @@ void relay_free(struct relay *r)
 	json_decref(r->req);
 	json_decref(r->line);
 	json_decref(r->end);
+	json_decref(r->want);
 	free(r);
 }
 
@@ -253,6 +254,11 @@ static int on_final(struct relay *r, struct ctl_record *cr)
 		fail(r, &e);
 		return 1;
 	}
+	if (r->op == RELAY_ATTACH && r->streams && !r->started &&
+	    relay_replay(r, cr->rec, &e) < 0) {
+		fail(r, &e);
+		return 1;
+	}
 	rec = answer(r, cr->rec);
 	if (!rec)
 		err_sys(&e, ENOMEM, "record");
@@ -403,11 +409,10 @@ static const char *const outputs[2] = {"stdout", "stderr"};
 static const char *const offsets[2] = {"stdout_offset", "stderr_offset"};
 
 /* Of what was written before it was attached, that from the offset on. */
-static int add_before(struct relay *r, const json_t *from, int i, json_t *rec,
+static int add_before(struct relay *r, uint64_t live, int i, json_t *rec,
 		      struct relay_fds *f, struct err *e)
 {
 	auto_close int dir = -1;
-	uint64_t live = (uint64_t)json_int(from, offsets[i], 0);
 	uint64_t want = (uint64_t)json_int(r->req, offsets[i], (int64_t)live);
 	struct output_stream s = {.stream = outputs[i], .exec = r->exec};
 	struct output_parts p = {0};
@@ -457,7 +462,10 @@ static int take_outputs(struct relay *r, struct ctl_record *cr, json_t *rec,
 		if (fd < 0)
 			continue;
 		if (r->op == RELAY_ATTACH)
-			rc = add_before(r, cr->rec, i, rec, f, e);
+			rc = add_before(r,
+					(uint64_t)json_int(cr->rec, offsets[i],
+							   0),
+					i, rec, f, e);
 		put_fd(f, outputs[i], &fd);
 	}
 	return rc;
@@ -518,6 +526,46 @@ static void name_streams(json_t *rec, const struct relay_fds *f)
 		json_array_append_new(names, json_string(f->names[i]));
 	}
 	json_object_set_new(rec, "streams", names);
+}
+
+static bool is_wanted(const struct relay *r, const char *name)
+{
+	json_t *one;
+	size_t i;
+
+	json_array_foreach(r->want, i, one)
+		if (!strcmp(json_string_value(one), name))
+			return true;
+	return r->want == NULL;
+}
+
+int relay_replay(struct relay *r, const json_t *end, struct err *e)
+{
+	static const char *const bytes[2] = {"stdout_bytes", "stderr_bytes"};
+	auto_json json_t *rec = NULL;
+	struct relay_fds f = {0};
+	int rc;
+
+	snprintf(r->exec, sizeof(r->exec), "%s", json_str(end, "exec"));
+	rc = json_pack_or(&rec, e, "{sO ss ss s{} s[]}", "sandbox",
+			  json_object_get(r->req, "sandbox"), "event",
+			  "started", "exec", r->exec, "parts", "streams");
+	for (int i = 0; rc == 0 && i < 2; i++) {
+		if (!is_wanted(r, outputs[i]))
+			continue;
+		json_array_append_new(json_object_get(rec, "streams"),
+				      json_string(outputs[i]));
+		/* From its start, where it is not said. */
+		if (!json_object_get(r->req, offsets[i]))
+			json_object_set_new(r->req, offsets[i],
+					    json_integer(0));
+		rc = add_before(r, (uint64_t)json_int(end, bytes[i], 0), i, rec,
+				&f, e);
+	}
+	if (rc == 0)
+		r->ops->event(r->arg, rec, &f);
+	drop_fds(&f);
+	return rc;
 }
 
 int relay_started(struct relay *r, struct ctl_record *cr, struct err *e)

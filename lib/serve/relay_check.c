@@ -236,6 +236,51 @@ static int pass_words(struct relay *r, const struct op *op, struct err *e)
 	return 0;
 }
 
+/* true, or some of the streams. */
+static int take_attach(struct relay *r, struct err *e)
+{
+	json_t *v = json_object_get(r->req, "attach"), *one;
+	const char *name;
+	size_t i;
+
+	if (!json_is_array(v))
+		return 0;
+	json_array_foreach(v, i, one) {
+		name = json_string_value(one);
+		if (!name || !has_word(" stdout stderr stdin tty ", name))
+			return err_set(e, -EBADMSG, "bad_value",
+				       "'attach[%zu]' is no stream", i);
+	}
+	r->want = json_incref(v);
+	return json_object_set_new(r->req, "attach",
+				   json_boolean(json_array_size(v) > 0)) < 0
+		       ? err_sys(e, ENOMEM, "request")
+		       : 0;
+}
+
+/* What of its output is attached. */
+static json_t *outputs_of(const struct relay *r, bool tty)
+{
+	json_t *list = json_array(), *one;
+	size_t i;
+
+	if (!r->want) {
+		json_array_append_new(list, json_string("stdout"));
+		if (!tty)
+			json_array_append_new(list, json_string("stderr"));
+		return list;
+	}
+	json_array_foreach(r->want, i, one) {
+		const char *name = json_string_value(one);
+
+		if (!strcmp(name, "tty"))
+			name = "stdout";
+		if (strcmp(name, "stdin"))
+			json_array_append_new(list, json_string(name));
+	}
+	return list;
+}
+
 static int command_line(struct relay *r, struct err *e)
 {
 	bool pipe = !strcmp(json_str(r->req, "stdin"), "pipe");
@@ -251,9 +296,7 @@ static int command_line(struct relay *r, struct err *e)
 			       "'attach' and 'detach' exclude each other");
 	if (r->streams)
 		bad = json_object_set_new(r->line, "attach",
-					  tty ? json_pack("[s]", "stdout")
-					      : json_pack("[s, s]", "stdout",
-							  "stderr"));
+					  outputs_of(r, tty));
 	/* Its input comes by other requests: the supervisor holds it. */
 	else if (pipe && r->op == RELAY_EXEC)
 		bad = json_object_set_new(r->line, "detach", json_true());
@@ -268,6 +311,8 @@ int relay_check(struct relay *r, struct err *e)
 	if (!op)
 		return err_set(e, -EBADMSG, "bad_value", "no such operation");
 	rc = check_words(op, r->req, e);
+	if (rc == 0)
+		rc = take_attach(r, e);
 	if (rc == 0)
 		rc = field_check(fields, array_len(fields), r->req, e);
 	if (rc == 0)

@@ -20,6 +20,7 @@ struct relay {
 	json_t *line; /* for the supervisor */
 	enum relay_op op;
 	bool streams; /* its output is the caller's to read */
+	json_t *want; /* of it: names; NULL: all */
 	const struct relay_ops *ops;
 	void *arg;
 	struct ctl *ctl;
@@ -46,5 +47,9 @@ must_check int relay_check(struct relay *r, struct err *e);
  */
 must_check int relay_started(struct relay *r, struct ctl_record *rec,
 			     struct err *e);
+
+/* relay_replay(r, rec, e): of a command that has ended, whose record ${rec} is:
+ * "started" with what was recorded. */
+must_check int relay_replay(struct relay *r, const json_t *rec, struct err *e);
 
 #endif

@@ -202,6 +202,7 @@ ssize_t stream_fill(struct stream *s, int fd, struct err *e)
 {
 	size_t room = stream_room(s), was, head;
 	struct buf *out;
+	char first;
 	ssize_t n;
 	int r;
 
@@ -226,10 +227,13 @@ ssize_t stream_fill(struct stream *s, int fd, struct err *e)
 	out->len = was;
 	if (n <= 0)
 		return n == 0 ? 0 : err_sys(e, r, "read what is to be sent");
+	/* The head ends where the bytes begin, and a buffer ends with a NUL. */
+	first = out->data[was + head];
 	r = frame_head(out, s->id, s->name, (size_t)n, e);
 	if (r < 0)
 		return r;
 	assert(out->len == was + head);
+	out->data[was + head] = first;
 	out->len += (size_t)n;
 	r = sent(s, (size_t)n, e);
 	return r < 0 ? r : n;
