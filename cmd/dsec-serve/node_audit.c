@@ -28,7 +28,7 @@ static bool is_one_of(const char *word, const char *const *list, size_t n)
 	return false;
 }
 
-static enum weight weight_of(const struct ask *c)
+static enum weight weight_of(const struct errand *c)
 {
 	static const char *const looks[] = {"attach",	  "wait",  "output",
 					    "list-execs", "read",  "list",
@@ -65,7 +65,7 @@ static const char *or_null(const char *s)
 	return *s ? s : NULL;
 }
 
-static int add(struct ask *c, const char *code, struct audit_wait *w,
+static int add(struct errand *c, const char *code, struct audit_wait *w,
 	       struct err *e)
 {
 	const json_t *o = c->line, *id = json_object_get(o, "id");
@@ -98,17 +98,17 @@ static int add(struct ask *c, const char *code, struct audit_wait *w,
 /* Nothing is done that is not in the log. */
 static void on_durable(struct audit_wait *w, int r, const struct err *why)
 {
-	struct ask *c = w->arg;
+	struct errand *c = w->arg;
 
 	c->auditing = false;
 	if (r < 0)
-		ask_fail(c, why);
+		errand_fail(c, why);
 	else
-		ask_go(c);
+		errand_go(c);
 }
 
-/* 1: ask_go() or ask_fail() comes. */
-static int enter(struct ask *c, struct err *e)
+/* 1: errand_go() or errand_fail() comes. */
+static int enter(struct errand *c, struct err *e)
 {
 	int r;
 
@@ -123,7 +123,7 @@ static int enter(struct ask *c, struct err *e)
 	return r;
 }
 
-int keeper_audit(struct ask *c, struct err *e)
+int keeper_audit(struct errand *c, struct err *e)
 {
 	struct keeper *k = c->keeper;
 
@@ -145,7 +145,7 @@ int keeper_audit(struct ask *c, struct err *e)
 	return 1;
 }
 
-void keeper_deny(struct ask *c, const struct err *why)
+void keeper_deny(struct errand *c, const struct err *why)
 {
 	if (c->keeper->audit && weight_of(c) != WEIGHT_NONE &&
 	    add(c, why->code, NULL, NULL) < 0)
@@ -154,9 +154,9 @@ void keeper_deny(struct ask *c, const struct err *why)
 
 /* --- the log ------------------------------------------------------------- */
 
-static struct ask *held_pop(struct keeper *k)
+static struct errand *held_pop(struct keeper *k)
 {
-	struct ask *c = k->held;
+	struct errand *c = k->held;
 
 	k->held = c->next_held;
 	if (!k->held)
@@ -168,23 +168,23 @@ static struct ask *held_pop(struct keeper *k)
 static void let_in(struct keeper *k)
 {
 	struct err e = {0};
-	struct ask *c;
+	struct errand *c;
 	int r;
 
 	while (k->held && k->audit) {
 		c = held_pop(k);
 		r = enter(c, &e);
 		if (r < 0)
-			ask_fail(c, &e);
+			errand_fail(c, &e);
 		else if (r == 0)
-			ask_go(c);
+			errand_go(c);
 	}
 }
 
 static void turn_away(struct keeper *k, const struct err *why)
 {
 	while (k->held && clock_ms() - k->held->since_ms > HOLD_MS)
-		ask_fail(held_pop(k), why);
+		errand_fail(held_pop(k), why);
 }
 
 static void on_again(struct loop *l, struct loop_timer *t)

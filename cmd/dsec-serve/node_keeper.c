@@ -24,15 +24,15 @@
 
 static void channel_close(struct channel *ch)
 {
-	struct ask *next;
+	struct errand *next;
 
 	if (ch->dead)
 		return;
 	ch->dead = true;
 	loop_del(ch->keeper->loop, &ch->src);
-	for (struct ask *c = ch->asks; c; c = next) {
+	for (struct errand *c = ch->errands; c; c = next) {
 		next = c->next;
-		ask_drop(c);
+		errand_drop(c);
 	}
 	chan_done(&ch->chan);
 	fd_close(ch->chan.fd);
@@ -110,7 +110,7 @@ static void go_on(struct channel *ch)
 {
 	if (keeper_full(ch))
 		return;
-	for (struct ask *c = ch->asks; c; c = c->next)
+	for (struct errand *c = ch->errands; c; c = c->next)
 		if (c->once)
 			once_hold(c->once, false);
 }
@@ -136,7 +136,7 @@ static void on_channel(struct loop *l, struct loop_source *s, uint32_t events)
 
 		r = chan_next(&ch->chan, &m, &e);
 		if (r > 0)
-			ask_line(ch, m.obj);
+			errand_line(ch, m.obj);
 		else if (r == 0)
 			r = -EAGAIN;
 	}
@@ -171,7 +171,7 @@ static int channel_new(struct keeper *k, int fd, struct err *e)
 
 void keeper_settled(struct keeper *k)
 {
-	if (k->retiring && k->nasks == 0)
+	if (k->retiring && k->nerrands == 0)
 		loop_stop(k->loop, 0);
 }
 
@@ -266,7 +266,7 @@ json_t *keeper_state(const struct keeper *k)
 	json_object_set_new(o, "pid", json_integer(getpid()));
 	json_object_set_new(o, "requests", json_integer((json_int_t)k->asked));
 	json_object_set_new(o, "refused", json_integer((json_int_t)k->refused));
-	json_object_set_new(o, "running", json_integer(k->nasks));
+	json_object_set_new(o, "running", json_integer(k->nerrands));
 	json_object_set_new(o, "coprocesses", list);
 	return o;
 }

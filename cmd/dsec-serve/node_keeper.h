@@ -42,26 +42,26 @@ struct channel {
 	struct keeper *keeper;
 	struct chan chan;
 	struct loop_source src;
-	struct ask *asks;
+	struct errand *errands;
 	bool dead;
 };
 
 struct part;
 
-struct ask {
-	struct ask *next, **pprev; /* of its channel */
-	struct channel *channel;   /* NULL: nobody waits any more */
+struct errand {
+	struct errand *next, **pprev; /* of its channel */
+	struct channel *channel;      /* NULL: nobody waits any more */
 	struct keeper *keeper;
 	int64_t n;
 	json_t *req; /* as it was asked, without what is the wire's */
 	const char *program;
-	json_t *line; /* as it came, with who asks */
+	json_t *line; /* as it came, with who errands */
 	enum auth_op needs;
 	/* the audit log; held: it is not there yet */
 	struct audit_wait wait_audit;
 	bool auditing, held, stopped;
 	uint64_t since_ms;
-	struct ask *next_held;
+	struct errand *next_held;
 	/* what it waits for, one of */
 	struct relay *relay;
 	struct coproc_call *filter;
@@ -91,11 +91,11 @@ struct keeper {
 	struct channel *channels;
 	char paths[FILTERS + 1][PATH_MAX];
 	struct coproc *filters[FILTERS];
-	unsigned nasks, nonce;
+	unsigned nerrands, nonce;
 	bool retiring;
 	struct audit *audit; /* NULL: it cannot be written */
 	struct loop_timer audit_again;
-	struct ask *held, **held_end;
+	struct errand *held, **held_end;
 	struct known { /* sandboxes, by a hash of their ids */
 		char id[BOX_ID_LEN + 1];
 		char *project;
@@ -110,7 +110,7 @@ struct keeper {
  * The id of the sandbox ${word}, if its project is in ${within}; one that is
  * not does not exist ("sandbox_unknown").
  * find_snapshot(k, req, key, within, e): the same for the snapshot that ${req}
- * asks by id; "snapshot_unknown".
+ * errands by id; "snapshot_unknown".
  */
 must_check int find_sandbox(struct keeper *k, const char *word,
 			    const char *within, char *id, struct err *e);
@@ -118,54 +118,54 @@ must_check int find_snapshot(struct keeper *k, const json_t *req,
 			     const char *key, const char *within,
 			     struct err *e);
 
-/* node_ask.c */
+/* node_errand.c */
 
-/* ask_line(ch, obj): a line of a worker. */
-void ask_line(struct channel *ch, const json_t *obj);
-/* ask_tell(c, rec): an event to who asked; ${rec} is borrowed. */
-void ask_tell(struct ask *c, const json_t *rec);
-/* ask_answer(c, rec), ask_fail(c, why): the end; ${rec} is borrowed. */
-void ask_answer(struct ask *c, const json_t *rec);
-void ask_fail(struct ask *c, const struct err *why);
-/* ask_drop(c): nobody waits for it any more. */
-void ask_drop(struct ask *c);
-/* ask_record(c, rec): one of several records of the request, or the only. */
-void ask_record(struct ask *c, json_t *rec);
-/* ask_page(c): tell those of c->page that were asked for.  ask_count(c): the
- * end of several. */
-void ask_page(struct ask *c);
-void ask_count(struct ask *c);
-/* ask_go(c): it may be done, and everybody knows. */
-void ask_go(struct ask *c);
-/* ask_repeats(req): may it be asked again? */
-bool ask_repeats(const json_t *req);
+/* errand_line(ch, obj): a line of a worker. */
+void errand_line(struct channel *ch, const json_t *obj);
+/* errand_tell(c, rec): an event to who asked; ${rec} is borrowed. */
+void errand_tell(struct errand *c, const json_t *rec);
+/* errand_answer(c, rec), errand_fail(c, why): the end; ${rec} is borrowed. */
+void errand_answer(struct errand *c, const json_t *rec);
+void errand_fail(struct errand *c, const struct err *why);
+/* errand_drop(c): nobody waits for it any more. */
+void errand_drop(struct errand *c);
+/* errand_record(c, rec): one of several records of the request, or the only. */
+void errand_record(struct errand *c, json_t *rec);
+/* errand_page(c): tell those of c->page that were asked for.  errand_count(c):
+ * the end of several. */
+void errand_page(struct errand *c);
+void errand_count(struct errand *c);
+/* errand_go(c): it may be done, and everybody knows. */
+void errand_go(struct errand *c);
+/* errand_repeats(req): may it be asked again? */
+bool errand_repeats(const json_t *req);
 
 /* node_route.c */
 
-/* route(c, e): set out; later, by ask_answer(). */
-must_check int route(struct ask *c, struct err *e);
+/* route(c, e): set out; later, by errand_answer(). */
+must_check int route(struct errand *c, struct err *e);
 /* filter_of(k, which, ret, e): the program, made when it is first needed. */
 must_check int filter_of(struct keeper *k, enum filter which,
 			 struct coproc **ret, struct err *e);
-must_check int route_filter(struct ask *c, enum filter which, struct err *e);
+must_check int route_filter(struct errand *c, enum filter which, struct err *e);
 
 /* node_audit.c */
 
 /*
- * keeper_audit(c, e): write down that it is done: 0, it may be; 1: ask_go()
- * comes when it is durable, or ask_fail(); -errno: it must not be.
+ * keeper_audit(c, e): write down that it is done: 0, it may be; 1: errand_go()
+ * comes when it is durable, or errand_fail(); -errno: it must not be.
  * keeper_deny(c, why): that it was refused.
  */
-must_check int keeper_audit(struct ask *c, struct err *e);
-void keeper_deny(struct ask *c, const struct err *why);
+must_check int keeper_audit(struct errand *c, struct err *e);
+void keeper_deny(struct errand *c, const struct err *why);
 void keeper_audit_open(struct keeper *k);
 void keeper_audit_close(struct keeper *k);
 
 /* node_walk.c: one request for all the sandboxes of a selector */
 
-must_check int walk_start(struct ask *c, enum filter which, struct err *e);
-void walk_cancel(struct ask *c);
-void walk_stop(struct ask *c);
+must_check int walk_start(struct errand *c, enum filter which, struct err *e);
+void walk_cancel(struct errand *c);
+void walk_stop(struct errand *c);
 
 /* keeper_send(ch, n, rec, fds): ${rec} is borrowed, descriptors are taken. */
 void keeper_send(struct channel *ch, int64_t n, const json_t *rec,

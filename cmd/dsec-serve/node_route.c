@@ -85,26 +85,26 @@ int filter_of(struct keeper *k, enum filter which, struct coproc **ret,
 	return r;
 }
 
-static void run_then_wait(struct ask *c, json_t *rec);
+static void run_then_wait(struct errand *c, json_t *rec);
 
 static bool on_record(void *arg, json_t *rec)
 {
-	struct ask *c = arg;
+	struct errand *c = arg;
 
 	if (!json_is_boolean(json_object_get(rec, "ok"))) {
 		json_object_del(rec, "id");
-		ask_tell(c, rec);
+		errand_tell(c, rec);
 		return false;
 	}
 	if (c->many) {
-		ask_record(c, rec);
+		errand_record(c, rec);
 		/* What failed before any copy was begun is one record. */
 		if (c->count < c->expected &&
 		    (json_is_true(json_object_get(rec, "ok")) ||
 		     json_object_get(rec, "index")))
 			return false;
 		c->filter = NULL;
-		ask_count(c);
+		errand_count(c);
 	} else if (c->wait && json_is_true(json_object_get(rec, "ok"))) {
 		c->filter = NULL;
 		run_then_wait(c, rec);
@@ -114,21 +114,21 @@ static bool on_record(void *arg, json_t *rec)
 		if (c->report)
 			json_object_set_new(rec, "daemon",
 					    keeper_state(c->keeper));
-		ask_answer(c, rec);
+		errand_answer(c, rec);
 	}
 	return true;
 }
 
 static void on_failed(void *arg, const struct err *why)
 {
-	struct ask *c = arg;
+	struct errand *c = arg;
 
 	c->filter = NULL;
-	ask_fail(c, why);
+	errand_fail(c, why);
 }
 
 /* What is the wire's own no program knows. */
-static json_t *for_program(const struct ask *c)
+static json_t *for_program(const struct errand *c)
 {
 	json_t *req = json_copy(c->req);
 
@@ -138,7 +138,7 @@ static json_t *for_program(const struct ask *c)
 	return req;
 }
 
-int route_filter(struct ask *c, enum filter which, struct err *e)
+int route_filter(struct errand *c, enum filter which, struct err *e)
 {
 	static const struct coproc_ops ops = {on_record, on_failed};
 	auto_json json_t *req = for_program(c);
@@ -155,15 +155,15 @@ int route_filter(struct ask *c, enum filter which, struct err *e)
 	c->which = which;
 	return r < 0 ? r
 		     : coproc_ask(p, req,
-				  ask_repeats(c->req) ? COPROC_AGAIN : 0, &ops,
-				  c, &c->filter, e);
+				  errand_repeats(c->req) ? COPROC_AGAIN : 0,
+				  &ops, c, &c->filter, e);
 }
 
 /* --- supervisors --------------------------------------------------------- */
 
 static void on_event(void *arg, json_t *rec, struct relay_fds *fds)
 {
-	struct ask *c = arg;
+	struct errand *c = arg;
 
 	if (c->channel)
 		keeper_send(c->channel, c->n, rec, fds);
@@ -171,27 +171,27 @@ static void on_event(void *arg, json_t *rec, struct relay_fds *fds)
 
 static void on_done(void *arg, json_t *rec, const struct err *why)
 {
-	struct ask *c = arg;
+	struct errand *c = arg;
 
 	c->relay = NULL;
 	if (rec) {
 		json_object_del(rec, "id");
-		ask_answer(c, rec);
+		errand_answer(c, rec);
 	} else {
-		ask_fail(c, why);
+		errand_fail(c, why);
 	}
 }
 
 static const struct relay_ops relay_ops = {on_event, on_done};
 
-static int route_relay(struct ask *c, const json_t *req, struct err *e)
+static int route_relay(struct errand *c, const json_t *req, struct err *e)
 {
 	return relay_new(c->keeper->loop, &c->keeper->tree, req, &relay_ops, c,
 			 &c->relay, e);
 }
 
 /* The launch is done; its first command goes on without the launcher. */
-static void run_then_wait(struct ask *c, json_t *rec)
+static void run_then_wait(struct errand *c, json_t *rec)
 {
 	auto_json json_t *req = NULL;
 	const json_t *kb = json_object_get(c->req, "inline_kb");
@@ -203,25 +203,25 @@ static void run_then_wait(struct ask *c, json_t *rec)
 			 "exec", "e0");
 	if (r == 0 && kb)
 		json_object_set(req, "inline_kb", (json_t *)(uintptr_t)kb);
-	/* Who cancels, or asks with the wrong fields, learns its name. */
+	/* Who cancels, or errands with the wrong fields, learns its name. */
 	json_object_set(c->req, "sandbox", json_object_get(rec, "sandbox"));
 	if (r == 0)
 		r = route_relay(c, req, &e);
 	if (r < 0)
-		ask_fail(c, &e);
+		errand_fail(c, &e);
 }
 
 /* --- programs that are run once ------------------------------------------ */
 
 static void on_once(void *arg, json_t *rec)
 {
-	struct ask *c = arg;
+	struct errand *c = arg;
 
 	if (!json_is_boolean(json_object_get(rec, "ok"))) {
 		json_object_del(rec, "id");
-		ask_tell(c, rec);
+		errand_tell(c, rec);
 	} else if (c->many) {
-		ask_record(c, rec);
+		errand_record(c, rec);
 	} else {
 		/* The one record, kept in place of the request. */
 		json_object_del(rec, "id");
@@ -233,29 +233,29 @@ static void on_once(void *arg, json_t *rec)
 
 static void on_once_end(void *arg, int status)
 {
-	struct ask *c = arg;
+	struct errand *c = arg;
 	json_t *rec = json_object_get(c->req, "record");
 	struct err e = {0};
 
 	c->once = NULL;
 	c->keeper->nonce--;
 	if (rec) {
-		ask_answer(c, rec);
+		errand_answer(c, rec);
 	} else if (c->many && status >= 0) {
 		if (c->page)
-			ask_page(c);
-		ask_count(c);
+			errand_page(c);
+		errand_count(c);
 	} else {
 		err_set(&e, -EPIPE, "helper_lost",
 			"the program ended before it answered (status %d)",
 			status);
 		e.infra = true;
 		e.retry_after_ms = 100;
-		ask_fail(c, &e);
+		errand_fail(c, &e);
 	}
 }
 
-static int route_once(struct ask *c, const char *const *argv, struct err *e)
+static int route_once(struct errand *c, const char *const *argv, struct err *e)
 {
 	static const struct once_ops ops = {on_once, on_once_end};
 	struct keeper *k = c->keeper;
@@ -328,7 +328,7 @@ static int check_keys(const json_t *req, const char *const *keys, size_t n,
 		   : 0;
 }
 
-static int route_ps(struct ask *c, struct err *e)
+static int route_ps(struct errand *c, struct err *e)
 {
 	static const char *const keys[] = {"program", "id",	    "op",
 					   "sandbox", "task",	    "project",
@@ -370,7 +370,7 @@ static int route_ps(struct ask *c, struct err *e)
 }
 
 /* The node's report, with what the daemon has to say of itself. */
-static int route_report(struct ask *c, struct err *e)
+static int route_report(struct errand *c, struct err *e)
 {
 	static const char *const keys[] = {"program", "id", "op", "key",
 					   "deadline_ms"};
@@ -384,7 +384,7 @@ static int route_report(struct ask *c, struct err *e)
 }
 
 /* New sandboxes are refused by admission; nothing else changes. */
-static int route_drain(struct ask *c, struct err *e)
+static int route_drain(struct errand *c, struct err *e)
 {
 	static const char *const keys[] = {"program", "id", "on", "key",
 					   "deadline_ms"};
@@ -402,7 +402,7 @@ static int route_drain(struct ask *c, struct err *e)
 
 /* --- the way of each ----------------------------------------------------- */
 
-static int route_fork(struct ask *c, struct err *e)
+static int route_fork(struct errand *c, struct err *e)
 {
 	const char *op = json_str(c->req, "op");
 	bool fork = !*op || !strcmp(op, "fork");
@@ -414,7 +414,7 @@ static int route_fork(struct ask *c, struct err *e)
 	return route_filter(c, FILTER_FORK, e);
 }
 
-static int route_run(struct ask *c, struct err *e)
+static int route_run(struct errand *c, struct err *e)
 {
 	c->wait = json_is_true(json_object_get(c->req, "wait"));
 	if (c->wait && !json_object_get(c->req, "command"))
@@ -424,13 +424,13 @@ static int route_run(struct ask *c, struct err *e)
 }
 
 /* A selector's are many, each with a request of its own. */
-static int route_selected(struct ask *c, enum filter which, struct err *e)
+static int route_selected(struct errand *c, enum filter which, struct err *e)
 {
 	return json_object_get(c->req, "sandbox") ? route_filter(c, which, e)
 						  : walk_start(c, which, e);
 }
 
-static int route_exec(struct ask *c, struct err *e)
+static int route_exec(struct errand *c, struct err *e)
 {
 	if (!json_object_get(c->req, "sandbox"))
 		return err_set(e, -EBADMSG, "missing_field",
@@ -439,7 +439,7 @@ static int route_exec(struct ask *c, struct err *e)
 				   : route_filter(c, FILTER_EXEC, e);
 }
 
-int route(struct ask *c, struct err *e)
+int route(struct errand *c, struct err *e)
 {
 	const char *p = c->program;
 

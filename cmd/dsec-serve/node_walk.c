@@ -12,7 +12,7 @@
 /* One sandbox of many. */
 struct part {
 	struct part *next, **pprev;
-	struct ask *ask;
+	struct errand *errand;
 	struct coproc_call *filter;
 	char id[BOX_ID_LEN + 1];
 };
@@ -22,18 +22,18 @@ static void part_free(struct part *p)
 	*p->pprev = p->next;
 	if (p->next)
 		p->next->pprev = p->pprev;
-	p->ask->nparts--;
+	p->errand->nparts--;
 	free(p);
 }
 
-void walk_stop(struct ask *c)
+void walk_stop(struct errand *c)
 {
 	if (c->walk)
 		select_close(steal_ptr(c->walk));
 }
 
 /* By way of the loop: what ends one is inside of what began it. */
-static void go_on(struct ask *c)
+static void go_on(struct errand *c)
 {
 	loop_timer_set(c->keeper->loop, &c->soon, 1);
 }
@@ -41,12 +41,12 @@ static void go_on(struct ask *c)
 static bool on_record(void *arg, json_t *rec)
 {
 	struct part *p = arg;
-	struct ask *c = p->ask;
+	struct errand *c = p->errand;
 
 	if (!json_is_boolean(json_object_get(rec, "ok")))
 		return false;
 	json_object_set_new(rec, "sandbox", json_string(p->id));
-	ask_record(c, rec);
+	errand_record(c, rec);
 	part_free(p);
 	go_on(c);
 	return true;
@@ -55,17 +55,17 @@ static bool on_record(void *arg, json_t *rec)
 static void on_failed(void *arg, const struct err *why)
 {
 	struct part *p = arg;
-	struct ask *c = p->ask;
+	struct errand *c = p->errand;
 	auto_json json_t *rec = json_pack("{s:s}", "sandbox", p->id);
 	auto_json json_t *bad = record_error(rec, why);
 
 	if (bad)
-		ask_record(c, bad);
+		errand_record(c, bad);
 	part_free(p);
 	go_on(c);
 }
 
-static int ask_one(struct ask *c, const char *id, struct err *e)
+static int ask_one(struct errand *c, const char *id, struct err *e)
 {
 	static const struct coproc_ops ops = {on_record, on_failed};
 	static const char *const not_his[] = {"program", "id",	   "task",
@@ -84,11 +84,12 @@ static int ask_one(struct ask *c, const char *id, struct err *e)
 		json_object_del(req, not_his[i]);
 	json_object_set_new(req, "sandbox", json_string(id));
 	memcpy(p->id, id, sizeof(p->id));
-	p->ask = c;
+	p->errand = c;
 	r = filter_of(c->keeper, c->which, &f, e);
 	if (r == 0)
-		r = coproc_ask(f, req, ask_repeats(c->req) ? COPROC_AGAIN : 0,
-			       &ops, p, &p->filter, e);
+		r = coproc_ask(f, req,
+			       errand_repeats(c->req) ? COPROC_AGAIN : 0, &ops,
+			       p, &p->filter, e);
 	if (r < 0) {
 		free(p);
 		return r;
@@ -104,7 +105,7 @@ static int ask_one(struct ask *c, const char *id, struct err *e)
 
 static void on_soon(struct loop *l, struct loop_timer *t)
 {
-	struct ask *c = t->arg;
+	struct errand *c = t->arg;
 	char id[BOX_ID_LEN + 1];
 	struct err e = {0};
 	int r = 1;
@@ -123,10 +124,10 @@ static void on_soon(struct loop *l, struct loop_timer *t)
 	if (r < 0 && c->failed++ == 0)
 		c->first = e;
 	if (!c->walk && c->nparts == 0)
-		ask_count(c);
+		errand_count(c);
 }
 
-void walk_cancel(struct ask *c)
+void walk_cancel(struct errand *c)
 {
 	struct part *next;
 	struct err e = {0};
@@ -142,7 +143,7 @@ void walk_cancel(struct ask *c)
 	go_on(c);
 }
 
-int walk_start(struct ask *c, enum filter which, struct err *e)
+int walk_start(struct errand *c, enum filter which, struct err *e)
 {
 	int r;
 

@@ -8,9 +8,9 @@
 #include "node_keeper.h"
 #include "wire/record.h"
 
-#define ASKS_MAX 8192 /* of all workers */
+#define ERRANDS_MAX 8192 /* of all workers */
 
-bool ask_repeats(const json_t *req)
+bool errand_repeats(const json_t *req)
 {
 	static const char *const read_only[] = {"output",  "list-execs",
 						"wait",	   "read",
@@ -35,7 +35,7 @@ bool ask_repeats(const json_t *req)
 
 /* --- the end ------------------------------------------------------------- */
 
-static void leave_channel(struct ask *c)
+static void leave_channel(struct errand *c)
 {
 	if (!c->channel)
 		return;
@@ -45,7 +45,7 @@ static void leave_channel(struct ask *c)
 	c->channel = NULL;
 }
 
-static void ask_free(struct ask *c)
+static void errand_free(struct errand *c)
 {
 	struct keeper *k = c->keeper;
 
@@ -55,31 +55,31 @@ static void ask_free(struct ask *c)
 	json_decref(c->line);
 	json_decref(c->page);
 	free(c);
-	k->nasks--;
+	k->nerrands--;
 	keeper_settled(k);
 }
 
-void ask_tell(struct ask *c, const json_t *rec)
+void errand_tell(struct errand *c, const json_t *rec)
 {
 	if (c->channel)
 		keeper_send(c->channel, c->n, rec, NULL);
 }
 
-void ask_answer(struct ask *c, const json_t *rec)
+void errand_answer(struct errand *c, const json_t *rec)
 {
-	ask_tell(c, rec);
-	ask_free(c);
+	errand_tell(c, rec);
+	errand_free(c);
 }
 
-void ask_fail(struct ask *c, const struct err *why)
+void errand_fail(struct errand *c, const struct err *why)
 {
 	auto_json json_t *rec = record_error(c->req, why);
 
 	c->keeper->refused++;
-	ask_answer(c, rec);
+	errand_answer(c, rec);
 }
 
-void ask_drop(struct ask *c)
+void errand_drop(struct errand *c)
 {
 	/* What was begun is finished, but for what is a wait alone. */
 	leave_channel(c);
@@ -98,16 +98,16 @@ void ask_drop(struct ask *c)
 		(void)coproc_cancel(c->filter);
 		return; /* its answer comes, or came */
 	} else if (c->filter) {
-		if (!ask_repeats(c->req) || json_object_get(c->req, "key"))
+		if (!errand_repeats(c->req) || json_object_get(c->req, "key"))
 			return;
 		coproc_drop(c->filter);
 	}
-	ask_free(c);
+	errand_free(c);
 }
 
 /* --- records of one request ---------------------------------------------- */
 
-void ask_count(struct ask *c)
+void errand_count(struct errand *c)
 {
 	auto_json json_t *rec = NULL;
 
@@ -121,19 +121,19 @@ void ask_count(struct ask *c)
 			json_object_set(rec, "next",
 					json_object_get(c->req, "next"));
 	}
-	ask_answer(c, rec);
+	errand_answer(c, rec);
 }
 
-static void tell_record(struct ask *c, json_t *rec)
+static void tell_record(struct errand *c, json_t *rec)
 {
 	auto_json json_t *ev = NULL;
 
 	if (json_pack_or(&ev, NULL, "{ss sO}", "event", "record", "record",
 			 rec) == 0)
-		ask_tell(c, ev);
+		errand_tell(c, ev);
 }
 
-void ask_record(struct ask *c, json_t *rec)
+void errand_record(struct errand *c, json_t *rec)
 {
 	struct err e = {0};
 
@@ -157,7 +157,7 @@ static int by_text(const void *a, const void *b)
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-void ask_page(struct ask *c)
+void errand_page(struct errand *c)
 {
 	const char *after = json_str(c->req, "after"), *key;
 	int64_t limit = json_int(c->req, "limit", 0);
@@ -184,16 +184,16 @@ void ask_page(struct ask *c)
 
 /* --- lines of a worker --------------------------------------------------- */
 
-static struct ask *find_ask(struct channel *ch, int64_t n)
+static struct errand *find_errand(struct channel *ch, int64_t n)
 {
-	struct ask *c = ch->asks;
+	struct errand *c = ch->errands;
 
 	while (c && c->n != n)
 		c = c->next;
 	return c;
 }
 
-static void cancel(struct ask *c)
+static void cancel(struct errand *c)
 {
 	struct err e = {0};
 
@@ -208,13 +208,13 @@ static void cancel(struct ask *c)
 		once_free(c->once);
 		c->once = NULL;
 		c->keeper->nonce--;
-		ask_fail(c, &e);
+		errand_fail(c, &e);
 	} else {
 		walk_cancel(c);
 	}
 }
 
-/* What the worker says of who asks is held against what we know of him. */
+/* What the worker says of who errands is held against what we know of him. */
 static int check_who(struct keeper *k, const char *who, const char *within,
 		     enum auth_op needs, struct err *e)
 {
@@ -237,7 +237,7 @@ static int check_who(struct keeper *k, const char *who, const char *within,
 	return 0;
 }
 
-static int check_request(struct keeper *k, struct ask *c, const json_t *obj,
+static int check_request(struct keeper *k, struct errand *c, const json_t *obj,
 			 struct err *e)
 {
 	const char *within = json_str(obj, "within"), *word;
@@ -263,9 +263,10 @@ static int check_request(struct keeper *k, struct ask *c, const json_t *obj,
 	return r;
 }
 
-static struct ask *ask_new(struct channel *ch, int64_t n, const json_t *req)
+static struct errand *errand_new(struct channel *ch, int64_t n,
+				 const json_t *req)
 {
-	struct ask *c = calloc(1, sizeof(*c));
+	struct errand *c = calloc(1, sizeof(*c));
 
 	if (!c)
 		return NULL;
@@ -278,17 +279,17 @@ static struct ask *ask_new(struct channel *ch, int64_t n, const json_t *req)
 	c->channel = ch;
 	c->n = n;
 	c->program = json_str(c->req, "program");
-	c->next = ch->asks;
-	c->pprev = &ch->asks;
+	c->next = ch->errands;
+	c->pprev = &ch->errands;
 	if (c->next)
 		c->next->pprev = &c->next;
-	ch->asks = c;
-	c->keeper->nasks++;
+	ch->errands = c;
+	c->keeper->nerrands++;
 	c->keeper->asked++;
 	return c;
 }
 
-void ask_go(struct ask *c)
+void errand_go(struct errand *c)
 {
 	struct err e = {0};
 	int r = 0;
@@ -299,7 +300,7 @@ void ask_go(struct ask *c)
 	if (r == 0)
 		r = route(c, &e);
 	if (r < 0)
-		ask_fail(c, &e);
+		errand_fail(c, &e);
 }
 
 static void refuse(struct channel *ch, int64_t n, const char *code,
@@ -319,14 +320,14 @@ static void take_request(struct channel *ch, int64_t n, const json_t *obj)
 	const json_t *req = json_object_get(obj, "req");
 	struct keeper *k = ch->keeper;
 	struct err e = {0};
-	struct ask *c;
+	struct errand *c;
 	int r;
 
-	if (k->nasks >= ASKS_MAX) {
+	if (k->nerrands >= ERRANDS_MAX) {
 		refuse(ch, n, "busy", "too many requests are under way here");
 		return;
 	}
-	c = json_is_object(req) ? ask_new(ch, n, req) : NULL;
+	c = json_is_object(req) ? errand_new(ch, n, req) : NULL;
 	if (!c) {
 		refuse(ch, n, "no_memory", "request");
 		return;
@@ -338,26 +339,26 @@ static void take_request(struct channel *ch, int64_t n, const json_t *obj)
 	if (r == 0)
 		r = keeper_audit(c, &e);
 	if (r < 0)
-		ask_fail(c, &e);
+		errand_fail(c, &e);
 	else if (r == 0)
-		ask_go(c);
+		errand_go(c);
 }
 
-void ask_line(struct channel *ch, const json_t *obj)
+void errand_line(struct channel *ch, const json_t *obj)
 {
 	int64_t n = json_int(obj, "n", -1), other;
-	struct ask *c;
+	struct errand *c;
 
 	if (n >= 0) {
 		take_request(ch, n, obj);
 		return;
 	}
 	other = json_int(obj, "cancel", -1);
-	c = other >= 0 ? find_ask(ch, other) : NULL;
+	c = other >= 0 ? find_errand(ch, other) : NULL;
 	if (c)
 		cancel(c);
 	other = json_int(obj, "drop", -1);
-	c = other >= 0 ? find_ask(ch, other) : NULL;
+	c = other >= 0 ? find_errand(ch, other) : NULL;
 	if (c)
-		ask_drop(c);
+		errand_drop(c);
 }
