@@ -10,8 +10,8 @@
 
 /*
  * The control: no privilege, no state.  *Members* are the nodes and the other
- * controls it has connections to; an *ask* is a request to one of them; a *job*
- * is what it does about a request (a call) of a client.
+ * controls it has connections to; a *query* is a request to one of them; a
+ * *job* is what it does about a request (a call) of a client.
  */
 #define LOST_MS	 120000 /* a member that was not seen for so long */
 #define FRESH_MS 5000	/* ... whose report is this old is not live */
@@ -19,7 +19,7 @@
 
 struct control;
 struct member;
-struct ask;
+struct query;
 struct job;
 
 /* --- members (control_member.c) ------------------------------------------ */
@@ -48,25 +48,25 @@ struct member {
 	uint64_t asked_ms; /* when the report under way was asked for */
 	uint64_t report_ms, report_at_ms; /* when it came, was asked (wall) */
 	json_t *report;
-	struct ask *reporting;
-	struct ask *asks[ASK_BUCKETS];
+	struct query *reporting;
+	struct query *asks[ASK_BUCKETS];
 	unsigned nasks;
 	struct sockaddr_storage addr;
 	socklen_t addr_len; /* 0: not known */
 };
 
-struct ask_ops {
+struct query_ops {
 	/* ${rec} is borrowed.  After end() or lost() the ask is gone. */
-	void (*event)(void *arg, struct ask *a, json_t *rec);
-	void (*end)(void *arg, struct ask *a, json_t *rec);
-	void (*lost)(void *arg, struct ask *a); /* the connection is */
+	void (*event)(void *arg, struct query *a, json_t *rec);
+	void (*end)(void *arg, struct query *a, json_t *rec);
+	void (*lost)(void *arg, struct query *a); /* the connection is */
 };
 
-struct ask {
-	struct ask *next, **pprev;
+struct query {
+	struct query *next, **pprev;
 	struct member *m;
 	json_t *id;
-	const struct ask_ops *ops;
+	const struct query_ops *ops;
 	void *arg;
 };
 
@@ -87,13 +87,14 @@ int member_gone(const struct member *m, struct err *e);
  * whose code nobody has told?  *${ret_lost}: is one of those lost? */
 bool nodes_unsure(struct control *c, bool *ret_lost);
 
-/* ask_new(m, req, ops, arg, ret, e): "id" is set in ${req}, which is borrowed;
- * nothing is called before it returns.  ask_drop(a): nobody waits any more.
- * ask_cancel(a): it will end, one way or another. */
-must_check int ask_new(struct member *m, json_t *req, const struct ask_ops *ops,
-		       void *arg, struct ask **ret, struct err *e);
-void ask_drop(struct ask *a);
-void ask_cancel(struct ask *a);
+/* query_new(m, req, ops, arg, ret, e): "id" is set in ${req}, which is
+ * borrowed; nothing is called before it returns.  query_drop(a): nobody waits
+ * any more. query_cancel(a): it will end, one way or another. */
+must_check int query_new(struct member *m, json_t *req,
+			 const struct query_ops *ops, void *arg,
+			 struct query **ret, struct err *e);
+void query_drop(struct query *a);
+void query_cancel(struct query *a);
 
 /* --- placing (control_place.c) -------------------------------------------- */
 
@@ -119,8 +120,8 @@ struct job {
 	struct control *c;
 	struct call *call;
 	const struct auth_who *who;
-	json_t *req;	 /* what nodes are asked, "as" and so on included */
-	struct ask *ask; /* of the one node that it is about */
+	json_t *req;	   /* what nodes are asked, "as" and so on included */
+	struct query *ask; /* of the one node that it is about */
 	/* a create */
 	struct coproc_call *placing;
 	bool waits; /* for the placer to be told of nodes */

@@ -12,7 +12,7 @@
 struct part {
 	struct part *next;
 	struct job *j;
-	struct ask *ask;
+	struct query *ask;
 	struct member *m;
 	bool keep, over;
 };
@@ -39,7 +39,7 @@ static void take_record(struct part *p, json_t *record)
 	}
 }
 
-static void on_event(void *arg, struct ask *a, json_t *rec)
+static void on_event(void *arg, struct query *a, json_t *rec)
 {
 	struct part *p = arg;
 	json_t *record = json_object_get(rec, "record");
@@ -85,7 +85,7 @@ static void over(struct part *p)
 	j->parts_end(j);
 }
 
-static void on_end(void *arg, struct ask *a, json_t *rec)
+static void on_end(void *arg, struct query *a, json_t *rec)
 {
 	struct part *p = arg;
 	struct job *j = p->j;
@@ -108,7 +108,7 @@ static void on_end(void *arg, struct ask *a, json_t *rec)
 	over(p);
 }
 
-static void on_lost(void *arg, struct ask *a)
+static void on_lost(void *arg, struct query *a)
 {
 	struct part *p = arg;
 	struct err e = {0};
@@ -133,7 +133,7 @@ static struct part *part_new(struct job *j, struct member *m, bool keep)
 void many_begin(struct job *j, json_t *req, bool keep,
 		void (*fn)(struct job *j))
 {
-	static const struct ask_ops ops = {on_event, on_end, on_lost};
+	static const struct query_ops ops = {on_event, on_end, on_lost};
 	struct err e = {0};
 	struct part *p, *first;
 
@@ -150,7 +150,7 @@ void many_begin(struct job *j, json_t *req, bool keep,
 			continue;
 		p = part_new(j, m, keep);
 		if (p &&
-		    ask_new(m, req ? req : j->req, &ops, p, &p->ask, &e) == 0)
+		    query_new(m, req ? req : j->req, &ops, p, &p->ask, &e) == 0)
 			continue;
 		failed(j, &e, 1);
 		missing(j, m);
@@ -172,7 +172,7 @@ void many_stop(struct job *j)
 	while ((p = j->parts)) {
 		j->parts = p->next;
 		if (p->ask)
-			ask_drop(p->ask);
+			query_drop(p->ask);
 		free(p);
 	}
 }

@@ -22,14 +22,14 @@ static void connect_to(struct member *m);
 /* --- asks ------------------------------------------------------------------
  */
 
-static struct ask **bucket(struct member *m, int64_t n)
+static struct query **bucket(struct member *m, int64_t n)
 {
 	return &m->asks[(uint64_t)n % ASK_BUCKETS];
 }
 
-static struct ask *find_ask(struct member *m, const json_t *id)
+static struct query *find_ask(struct member *m, const json_t *id)
 {
-	struct ask *a;
+	struct query *a;
 
 	if (!json_is_integer(id))
 		return NULL;
@@ -39,7 +39,7 @@ static struct ask *find_ask(struct member *m, const json_t *id)
 	return NULL;
 }
 
-static void unlink_ask(struct ask *a)
+static void unlink_ask(struct query *a)
 {
 	*a->pprev = a->next;
 	if (a->next)
@@ -47,7 +47,7 @@ static void unlink_ask(struct ask *a)
 	a->m->nasks--;
 }
 
-static void free_ask(struct ask *a)
+static void free_ask(struct query *a)
 {
 	unlink_ask(a);
 	json_decref(a->id);
@@ -69,10 +69,10 @@ int member_gone(const struct member *m, struct err *e)
 	return e->r;
 }
 
-int ask_new(struct member *m, json_t *req, const struct ask_ops *ops, void *arg,
-	    struct ask **ret, struct err *e)
+int query_new(struct member *m, json_t *req, const struct query_ops *ops,
+	      void *arg, struct query **ret, struct err *e)
 {
-	struct ask *a;
+	struct query *a;
 	int64_t n;
 	int r;
 
@@ -106,20 +106,20 @@ int ask_new(struct member *m, json_t *req, const struct ask_ops *ops, void *arg,
 	return 0;
 }
 
-static void tell(struct ask *a, json_t *line)
+static void tell(struct query *a, json_t *line)
 {
 	if (a->m->up && line)
 		(void)conn_put(a->m->conn, line, NULL);
 	json_decref(line);
 }
 
-void ask_drop(struct ask *a)
+void query_drop(struct query *a)
 {
 	tell(a, json_pack("{s:O, s:s}", "id", a->id, "event", "leave"));
 	free_ask(a);
 }
 
-void ask_cancel(struct ask *a)
+void query_cancel(struct query *a)
 {
 	tell(a,
 	     json_pack("{s:s%, s:O}", "id", "c", (size_t)1, "cancel", a->id));
@@ -127,11 +127,11 @@ void ask_cancel(struct ask *a)
 
 static void lose_asks(struct member *m)
 {
-	struct ask *a;
+	struct query *a;
 
 	for (size_t i = 0; i < ASK_BUCKETS; i++)
 		while ((a = m->asks[i])) {
-			const struct ask_ops *ops = a->ops;
+			const struct query_ops *ops = a->ops;
 			void *arg = a->arg;
 
 			/* Out of the list first: what it does may ask anew. */
@@ -258,7 +258,7 @@ static void take_node(struct control *c, const json_t *o)
 		memcpy(m->code, code, strlen(code) + 1);
 }
 
-static void on_info_event(void *arg, struct ask *a, json_t *rec)
+static void on_info_event(void *arg, struct query *a, json_t *rec)
 {
 	struct member *m = arg;
 
@@ -267,7 +267,7 @@ static void on_info_event(void *arg, struct ask *a, json_t *rec)
 		take_node(m->c, rec);
 }
 
-static void on_info(void *arg, struct ask *a, json_t *rec)
+static void on_info(void *arg, struct query *a, json_t *rec)
 {
 	struct member *m = arg;
 
@@ -280,7 +280,7 @@ static void on_info(void *arg, struct ask *a, json_t *rec)
 		m->report_ms = m->seen_ms;
 }
 
-static void on_info_lost(void *arg, struct ask *a)
+static void on_info_lost(void *arg, struct query *a)
 {
 	struct member *m = arg;
 
@@ -290,8 +290,8 @@ static void on_info_lost(void *arg, struct ask *a)
 
 static void ask_info(struct member *m)
 {
-	static const struct ask_ops ops = {on_info_event, on_info,
-					   on_info_lost};
+	static const struct query_ops ops = {on_info_event, on_info,
+					     on_info_lost};
 	bool node = m->kind == TLS_NODE;
 	char uri[TLS_URI_MAX];
 	json_t *req;
@@ -304,7 +304,7 @@ static void ask_info(struct member *m)
 	}
 	m->asked_ms = clock_ms();
 	if (req)
-		(void)!ask_new(m, req, &ops, m, &m->reporting, NULL);
+		(void)!query_new(m, req, &ops, m, &m->reporting, NULL);
 	json_decref(req);
 }
 
@@ -326,8 +326,8 @@ static void on_up(void *arg, struct conn *c)
 static void on_line(void *arg, struct conn *c, json_t *obj)
 {
 	struct member *m = arg;
-	struct ask *a = find_ask(m, json_object_get(obj, "id"));
-	const struct ask_ops *ops;
+	struct query *a = find_ask(m, json_object_get(obj, "id"));
+	const struct query_ops *ops;
 	void *to;
 
 	(void)c;

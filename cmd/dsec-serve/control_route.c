@@ -19,7 +19,7 @@ static void job_free(struct job *j)
 	many_stop(j);
 	pipes_stop(j);
 	if (j->ask)
-		ask_drop(steal_ptr(j->ask));
+		query_drop(steal_ptr(j->ask));
 	*j->pprev = j->next;
 	if (j->next)
 		j->next->pprev = j->pprev;
@@ -90,13 +90,13 @@ void job_final(struct job *j, json_t *rec)
 		j->final = own;
 }
 
-static void on_event(void *arg, struct ask *a, json_t *rec)
+static void on_event(void *arg, struct query *a, json_t *rec)
 {
 	struct job *j = arg;
 	struct err e = {0};
 
 	if (json_object_get(rec, "streams") && pipes_start(j, rec, &e) < 0) {
-		ask_cancel(a);
+		query_cancel(a);
 		job_fail(j, &e);
 		return;
 	}
@@ -104,7 +104,7 @@ static void on_event(void *arg, struct ask *a, json_t *rec)
 	call_event(j->call, json_incref(rec));
 }
 
-static void on_end(void *arg, struct ask *a, json_t *rec)
+static void on_end(void *arg, struct query *a, json_t *rec)
 {
 	struct job *j = arg;
 
@@ -113,7 +113,7 @@ static void on_end(void *arg, struct ask *a, json_t *rec)
 	job_final(j, rec);
 }
 
-static void on_lost(void *arg, struct ask *a)
+static void on_lost(void *arg, struct query *a)
 {
 	struct job *j = arg;
 	struct err e = {0};
@@ -144,11 +144,11 @@ static void is_lost(struct job *j, const struct err *why)
 
 void job_to(struct job *j, struct member *m)
 {
-	static const struct ask_ops ops = {on_event, on_end, on_lost};
+	static const struct query_ops ops = {on_event, on_end, on_lost};
 	struct err e = {0};
 
 	j->node = m;
-	if (ask_new(m, j->req, &ops, j, &j->ask, &e) < 0)
+	if (query_new(m, j->req, &ops, j, &j->ask, &e) < 0)
 		is_lost(j, &e);
 }
 
@@ -434,11 +434,11 @@ static void on_stop(void *arg, struct call *k, enum call_stop how)
 
 	(void)arg;
 	if (how == CALL_CANCELLED && j->ask) {
-		ask_cancel(j->ask);
+		query_cancel(j->ask);
 		return;
 	}
 	if (how == CALL_LATE && j->ask)
-		ask_cancel(j->ask);
+		query_cancel(j->ask);
 	err_set(&e, -ECANCELED, how == CALL_LATE ? "deadline" : "cancelled",
 		how == CALL_LATE ? "deadline_ms passed"
 				 : "the request was cancelled");

@@ -39,7 +39,7 @@ static bool is_refusal(const struct err *why)
 	return exit_of(why) == EXIT_TRY_AGAIN && strcmp(why->code, "deadline");
 }
 
-static void on_event(void *arg, struct ask *a, json_t *rec)
+static void on_event(void *arg, struct query *a, json_t *rec)
 {
 	struct job *j = arg;
 
@@ -48,7 +48,7 @@ static void on_event(void *arg, struct ask *a, json_t *rec)
 	call_event(j->call, json_incref(rec));
 }
 
-static void on_end(void *arg, struct ask *a, json_t *rec)
+static void on_end(void *arg, struct query *a, json_t *rec)
 {
 	struct job *j = arg;
 	struct err e = {0};
@@ -74,7 +74,7 @@ static void on_end(void *arg, struct ask *a, json_t *rec)
 
 /* Whether it is there now nobody knows: who asks again with its key finds
  * out. */
-static void on_lost(void *arg, struct ask *a)
+static void on_lost(void *arg, struct query *a)
 {
 	struct job *j = arg;
 	struct err e = {0};
@@ -86,12 +86,12 @@ static void on_lost(void *arg, struct ask *a)
 
 static void ask_node(struct job *j, struct member *m)
 {
-	static const struct ask_ops ops = {on_event, on_end, on_lost};
+	static const struct query_ops ops = {on_event, on_end, on_lost};
 	struct err e = {0};
 	char code[CODE_LEN + 1];
 
 	memcpy(code, m->code, sizeof(code));
-	if (ask_new(m, j->req, &ops, j, &j->ask, &e) == 0)
+	if (query_new(m, j->req, &ops, j, &j->ask, &e) == 0)
 		return;
 	placer_end(j->c, j->placement, "given-up");
 	if (e.r == -EMSGSIZE) {
