@@ -28,7 +28,7 @@ static uint64_t time_of(const json_t *line)
 {
 	int64_t at = json_int(line, "at_ms", -1);
 
-	return at >= 0 ? (uint64_t)at : clock_wall_ms();
+	return at >= 0 ? (uint64_t)at : clock_ms();
 }
 
 /* --- a create request ------------------------------------------------------

@@ -46,7 +46,7 @@ struct member {
 	unsigned backoff_ms;
 	uint64_t seen_ms;
 	uint64_t asked_ms; /* when the report under way was asked for */
-	uint64_t report_ms, report_at_ms; /* when it came, was asked (wall) */
+	uint64_t report_ms, report_at_ms; /* when it came, was asked for */
 	json_t *report;
 	struct query *reporting;
 	struct query *asks[ASK_BUCKETS];

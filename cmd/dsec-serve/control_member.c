@@ -224,7 +224,7 @@ static void take_report(struct member *m, json_t *rec)
 		memcpy(m->code, code, CODE_LEN + 1);
 	}
 	m->report_ms = clock_ms();
-	m->report_at_ms = clock_wall_ms() - (m->report_ms - m->asked_ms);
+	m->report_at_ms = m->asked_ms;
 	json_decref(m->report);
 	m->report = json_incref(rec);
 	placer_report(m);
