@@ -223,6 +223,14 @@ install: all
 	install -m 644 LICENSE *.md $(DESTDIR)$(PREFIX)/share/dsec
 	install -d $(DESTDIR)$(PREFIX)/share/dsec/net
 	install -m 644 share/net/*.json $(DESTDIR)$(PREFIX)/share/dsec/net
+	install -d $(DESTDIR)$(PREFIX)/share/dsec/python/dsec \
+		$(DESTDIR)$(PREFIX)/share/dsec/python/examples
+	install -m 644 share/python/pyproject.toml share/python/README.md \
+		$(DESTDIR)$(PREFIX)/share/dsec/python
+	install -m 644 $(wildcard share/python/dsec/*.py) share/python/dsec/py.typed \
+		$(DESTDIR)$(PREFIX)/share/dsec/python/dsec
+	install -m 644 $(wildcard share/python/examples/*.py) \
+		$(DESTDIR)$(PREFIX)/share/dsec/python/examples
 	install -m 644 share/completions/dsec \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions
 

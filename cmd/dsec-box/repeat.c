@@ -8,9 +8,11 @@
 #include "exec.h"
 #include "repeat.h"
 
-/* Keys that do not change what is asked for. */
+/* Keys that do not change what is asked for, but who asks and how the answer
+ * is wanted: who lost it asks again for the command's name alone. */
 static const char *const apart[] = {
-	"id", "sandbox", "in", "key", "deadline_ms",
+	"id",	       "sandbox", "in",	    "key",
+	"deadline_ms", "detach",  "attach", "lossy",
 };
 
 uint64_t repeat_hash(const json_t *req)

@@ -23,6 +23,10 @@ for json in share/profiles/*.json; do
 done
 [ -f "$D/share/dsec/net/pypi.json" ]
 ok $? "the semantic names are"
+[ -f "$D/share/dsec/python/dsec/py.typed" ] &&
+	PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$D/share/dsec/python \
+		python3 -c 'import dsec.sync'
+ok $? "the Python package is"
 [ -f "$D/share/dsec/PROTOCOL.md" ]
 ok $? "the protocol is"
 is "$(find "$T/dest" -type f -newer "$T/dest" -perm /022 | head -n 3)" "" \

@@ -1,0 +1,11 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The Python SDK without sandboxes: its parts, and the wire against a server
+# that loses replies, sends too much and breaks off.
+# shellcheck source=tests/tap.sh
+. "$(dirname "$0")/../tap.sh"
+need_tools python3
+python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' ||
+	plan_skip_all "needs Python 3.9"
+PYTHONDONTWRITEBYTECODE=1 exec timeout 120 python3 \
+	share/python/tests/tap.py test_parts test_remote
