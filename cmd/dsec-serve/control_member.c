@@ -226,6 +226,7 @@ static void take_report(struct member *m, json_t *rec)
 	m->report_ms = clock_ms();
 	m->report_at_ms = m->asked_ms;
 	json_decref(m->report);
+	json_object_del(rec, "id");
 	m->report = json_incref(rec);
 	placer_report(m);
 }

@@ -122,6 +122,7 @@ static int help(void)
 
 	dprintf(STDOUT_FILENO,
 		"usage: dsec PROGRAM [ARG]...\n"
+		"       dsec --server HOST:PORT PROGRAM [ARG]...\n"
 		"       dsec --help | --version\n"
 		"dsec PROGRAM is dsec-PROGRAM; each has --help.\n");
 	for (size_t i = 0; i < array_len(programs); i++)
@@ -144,6 +145,22 @@ static int become(const char *name, char **argv)
 	return EXIT_SYSTEM;
 }
 
+/* dsec --server HOST:PORT NAME ...: dsec-serve knows how to ask. */
+static int become_client(int argc, char **argv)
+{
+	char **words = calloc((size_t)argc + 2, sizeof(char *));
+
+	if (!words || argc < 4) {
+		log_error("--server HOST:PORT PROGRAM [ARG]...");
+		free(words);
+		return EXIT_USAGE_ERROR;
+	}
+	/* argv[0] is set there. */
+	words[1] = (char[]){"client"};
+	memcpy(words + 2, argv + 1, (size_t)argc * sizeof(char *));
+	return become("serve", words);
+}
+
 int main(int argc, char **argv)
 {
 	const char *word = argc > 1 ? argv[1] : "--help";
@@ -155,6 +172,8 @@ int main(int argc, char **argv)
 		dprintf(STDOUT_FILENO, "dsec " DSEC_VERSION "\n");
 		return EXIT_OK;
 	}
+	if (!strcmp(word, "--server"))
+		return become_client(argc, argv);
 	if (word[0] == '-') {
 		log_error("unknown option %.64s: dsec --help tells", word);
 		return EXIT_USAGE_ERROR;

@@ -490,6 +490,36 @@ static void test_streams(void)
 	bed_close(&b);
 }
 
+/* From a descriptor, without a copy of ours. */
+static void test_fill(void)
+{
+	static struct bed b;
+	char text[] = "0123456789";
+	struct err e = {0};
+	int p[2];
+
+	bed_open(&b, TLS_CLIENT, 30);
+	connect_to(&b, NULL, NULL);
+	open_streams(&b, 1);
+	say(&b, "{\"id\":1,\"program\":\"echo\"}");
+	go_until(&b, "started");
+	if (pipe2(p, O_CLOEXEC | O_NONBLOCK) < 0)
+		perror("# pipe");
+	for (size_t i = 0; i < sizeof(text) - 1; i++)
+		text[i] = (char)(i * 7 >> 3);
+	(void)!write(p[1], text, 10);
+	is_int(stream_fill(&b.out, p[0], &e), 10, "what is there is sent");
+	is_int(stream_fill(&b.out, p[0], &e), -EAGAIN, "and no more");
+	close(p[1]);
+	is_int(stream_fill(&b.out, p[0], &e), 0, "then the end");
+	close(p[0]);
+	same = true;
+	(void)stream_eof(&b.out, &e);
+	ok(go_until(&b, "{\"id\":1,\"ok\":true}") && b.got == 10 && same,
+	   "the bytes are as they were");
+	bed_close(&b);
+}
+
 /* Raw bytes of a peer that keeps no rules. */
 static void test_rules(void)
 {
@@ -580,6 +610,7 @@ int main(void)
 	test_lines();
 	test_calls();
 	test_streams();
+	test_fill();
 	test_rules();
 	test_trust();
 	free(ca_key);
