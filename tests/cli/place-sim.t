@@ -12,7 +12,8 @@ of() { # POLICY FILTER
 	printf '%s\n' "$out" | jq -c ".results[] | select(.policy == \"$1\") | $2"
 }
 
-# Four nodes, reports every ten seconds, 400 creations in a second: the herd.
+# Field report 97: four nodes, reports every ten seconds, 400 creations in a
+# second: the herd.
 sim --nodes 4 --interval 10 --requests 400 --rate 400
 is "$status" 0 "a herd"
 is "$(of overlay '.max_mean <= 1.2')" true "is spread by the overlay"

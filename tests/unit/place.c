@@ -44,6 +44,19 @@ static unsigned add(struct place *p, const char *name, unsigned n,
 	return node;
 }
 
+static void add_late(struct place *p, unsigned node, uint64_t held, uint64_t at,
+		     uint64_t now)
+{
+	struct place_report r = {
+		.at_ms = at,
+		.limit = {1ull << 40, 1ull << 40, 0, 1ull << 40, 100000},
+		.held = {512 * held, 1000 * held, 0, 1024 * held, held},
+		.memory_available_mb = UINT64_MAX,
+	};
+
+	place_report(p, node, &r, now);
+}
+
 static struct place_request ask_at(uint64_t now)
 {
 	return (struct place_request){.ask = one, .now_ms = now};
@@ -462,6 +475,57 @@ static void test_properties(void)
 		}
 }
 
+/*
+ * Field report 98: creations and ends in a storm, while reports are late by up
+ * to 30 s and overtake each other.  The books are never absurd, and right
+ * again after the next report in peace.
+ */
+static void test_storm(void)
+{
+	auto_place struct place *p = placer(2, 65536, 3);
+	struct {
+		uint64_t at, held, comes;
+	} late[64] = {{0, 0, 0}};
+	uint64_t s = 99, now = 100000, there = 0;
+	struct place_request req = {.ask = one};
+	struct place_choice c;
+	struct place_view v;
+	bool sane = true;
+	unsigned a = add(p, "a", 100000, 0, now);
+
+	for (unsigned step = 0; step < 50000; step++) {
+		unsigned slot = (unsigned)(rnd(&s) % 64);
+
+		now += rnd(&s) % 5;
+		req.now_ms = now;
+		if (place_choose(p, &req, &c, NULL) == 0 && rnd(&s) % 4) {
+			there++;
+			place_done(p, c.placement, PLACE_END_TAKEN, now);
+		} else {
+			place_done(p, c.placement, PLACE_END_GIVEN_UP, now);
+		}
+		if (there && rnd(&s) % 2)
+			there--;
+		if (late[slot].comes && late[slot].comes <= now) {
+			add_late(p, a, late[slot].held, late[slot].at, now);
+			late[slot].comes = 0;
+		} else if (!late[slot].comes) {
+			late[slot].at = now;
+			late[slot].held = there;
+			late[slot].comes = now + rnd(&s) % 30000;
+		}
+		place_look(p, a, now, &v);
+		sane &= v.in_flight.sandboxes <= step + 1 &&
+			v.held.sandboxes <= 50000;
+	}
+	ok(sane, "never negative, never huge");
+	add_late(p, a, there, now, now);
+	place_look(p, a, now, &v);
+	is_int((long long)v.held.sandboxes, (long long)there,
+	       "right again with the next report");
+	is_int(v.placements, 0, "and nothing is left in flight");
+}
+
 int main(void)
 {
 	test_balance();
@@ -474,6 +538,7 @@ int main(void)
 	test_memory();
 	test_stale();
 	test_room();
+	test_storm();
 	test_properties();
 	return tap_done();
 }
