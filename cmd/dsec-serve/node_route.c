@@ -330,10 +330,11 @@ static int check_keys(const json_t *req, const char *const *keys, size_t n,
 
 static int route_ps(struct errand *c, struct err *e)
 {
-	static const char *const keys[] = {"program", "id",	    "op",
-					   "sandbox", "task",	    "project",
-					   "labels",  "all",	    "stats",
-					   "key",     "deadline_ms"};
+	static const char *const keys[] = {"program",	 "id",	  "op",
+					   "sandbox",	 "task",  "project",
+					   "labels",	 "limit", "after",
+					   "all",	 "stats", "key",
+					   "deadline_ms"};
 	const char *op = json_str(c->req, "op");
 	const char *sandbox = json_str(c->req, "sandbox");
 	struct words w = {0};

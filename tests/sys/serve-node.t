@@ -1,0 +1,258 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154 # status, out, err come from run
+#
+# The node daemon: socat is a client; streams; nobody blocks anybody; any of its
+# processes may be killed or replaced and no sandbox and no command notices.
+. "$(dirname "$0")/../tap.sh"
+need_root
+need_tools socat jq python3
+tree_new
+
+here=$(dirname "$0")
+dir=$T/serve
+node= address=
+
+# One of the daemon's processes, the youngest, by its role.
+process() {
+	for p in $(cat "/proc/$node/task/$node/children"); do
+		case $(tr '\0' ' ' <"/proc/$p/cmdline") in
+		"dsec-serve node-$1 ") echo "$p" ;;
+		esac
+	done | tail -1
+}
+
+coprocess() { # of the keeper, by its program
+	for p in $(cat "/proc/$(process keeper)/task/$(process keeper)/children"); do
+		case $(cat "/proc/$p/comm") in
+		"$1") echo "$p" ;;
+		esac
+	done | tail -1
+}
+
+start_node() {
+	: >"$T/ready"
+	"$BIN/dsec-serve" node "$dir" --ready-fd 9 9>"$T/ready" 2>>"$T/log" &
+	node=$!
+	wait_for 20 test -s "$T/ready" || diag "$(cat "$T/log")"
+	address=$(jq -r .address <"$T/ready")
+}
+
+client() {
+	timeout 100 python3 "$here/serve_client.py" "$dir" "$address" "$@" 2>&1
+}
+
+one() { # REQUEST [CLIENT]
+	client "one${2:+@$2}" "$1"
+}
+
+# --- certificates and a client that is socat -------------------------------
+
+run "$BIN/dsec-serve" init "$dir" --name n1 --host 127.0.0.1
+is "$status" 0 'certificates are made'
+"$BIN/dsec-serve" issue "$dir" --client limited >/dev/null
+"$BIN/dsec-serve" issue "$dir" --client nobody >/dev/null
+jq '.node.listen = ["127.0.0.1:0"] | .clients += [{"uri":"dsec://client/limited",
+	"project":"root/rl", "operations":["run","exec","ps"]}]' \
+	<"$dir/serve.json" >"$T/json" && cat "$T/json" >"$dir/serve.json"
+for c in limited nobody; do
+	[ -e "$dir/$c.pem" ] || cp "$dir"/issued/*"$c"*.pem "$dir/$c.pem"
+done
+start_node # its lock, root and audit log stay
+kill "$node"
+wait "$node"
+leak_start
+start_node
+like "$address" '^127\.0\.0\.1:[0-9]+$' 'it serves, and says where'
+
+mkfifo "$T/in"
+socat -t 10 - "OPENSSL:$address,cert=$dir/client.pem,key=$dir/client.key,cafile=$dir/ca.pem" \
+	<"$T/in" >"$T/out" 2>"$T/socat" &
+socat=$!
+exec 8>"$T/in"
+answered() { jq -e --argjson id "$1" 'select(.id == $id and has("ok"))' <"$T/out" >"$T/rec"; }
+say() { # REQUEST with an id
+	echo "$1" >&8
+	wait_for 30 answered "$(field "$1" .id)" || diag "$(cat "$T/out" "$T/log")"
+	cat "$T/rec"
+}
+rec=$(say '{"id":1,"program":"run","name":"a","task":"t"}')
+json_is "$rec" '[true,"running"]' 'socat creates a sandbox' '[.ok,.state]'
+a=$(field "$rec" .sandbox)
+json_is "$(say '{"id":2,"program":"exec","sandbox":"a","command":"echo hello; exit 3"}')" \
+	'[true,"hello\n",3]' 'runs a command' '[.ok,.stdout,.exit_code]'
+json_is "$(say '{"id":3,"program":"pause","sandbox":"a","level":"freeze"}')" \
+	'[true,"paused"]' 'pauses it' '[.ok,.state]'
+json_is "$(say '{"id":4,"program":"run","name":"b","task":"t"}')" 'true' 'another' .ok
+json_is "$(say '{"id":5,"program":"pause","task":"t","op":"resume"}')" \
+	'[true,2,0]' 'resumes a task' '[.ok,.count,.failed]'
+is "$(jq -s '[.[] | select(.id == 5 and .event == "record" and .record.ok)] | length' \
+	<"$T/out")" 2 'with a record for each'
+json_is "$(say '{"id":6,"program":"pause","sandbox":"b","op":"stop"}')" \
+	'[true,"stopped"]' 'stops one' '[.ok,.state]'
+exec 8>&-
+wait "$socat"
+is $? 0 'and ends with its input'
+
+run socat -t 3 - "OPENSSL:$address,cafile=$dir/ca.pem,verify=0"
+unlike "$out" hello 'without a certificate there is not even a greeting'
+
+# --- who may what -----------------------------------------------------------
+
+json_is "$(one '{"program":"exec","sandbox":"a","command":["true"]}' nobody)" \
+	'"permission"' 'no binding, no access' .error.code
+json_is "$(one '{"program":"exec","sandbox":"a","command":["true"]}' limited)" \
+	'"sandbox_unknown"' 'what is outside of the project is not there' .error.code
+json_is "$(one '{"program":"pause","sandbox":"a"}' limited)" \
+	'"permission"' 'nor is an operation that was not given' .error.code
+json_is "$(one '{"program":"run","name":"c","project":"root"}' limited)" \
+	'"permission"' 'nor another project' .error.code
+rec=$(one '{"program":"run","name":"c"}' limited)
+json_is "$rec" 'true' 'within, all is well' .ok
+json_is "$(one '{"program":"ps","sandbox":"c"}' limited)" '"root/rl"' \
+	'in its own project' .project
+json_is "$(one '{"program":"ps"}' limited)" '1' 'and lists that alone' .count
+json_is "$(one '{"program":"exec","sandbox":"a","op":"put","path":"/x","source":"/etc/passwd"}')" \
+	'"permission"' 'files of the node are nobody'"'"'s' .error.code
+json_is "$(one '{"program":"exec","sandbox":"a","op":"hold"}')" \
+	'"bad_value"' 'what is the supervisor'"'"'s alone is refused' .error.code
+json_is "$(one '{"program":"run","within":"root","as":"x"}')" \
+	'"unknown_field"' 'a client does not say for whom it asks' .error.code
+json_is "$(one '{"program":"ps","limit":1}')" '[1,true]' 'lists come in pages' \
+	'[.count,has("next")]'
+one '{"program":"pause","sandbox":"c","op":"stop"}' >/dev/null
+
+# --- the worker is nobody ---------------------------------------------------
+
+w=$(process worker)
+like "$(cat "/proc/$w/status")" '^Seccomp:	2' 'few system calls'
+like "$(cat "/proc/$w/status")" '^CapBnd:	0000000000000000' 'no capability, for good'
+unlike "$(cat "/proc/$w/status")" '^Uid:	0' 'a user of its own'
+is "$(ls -A "/proc/$w/root/")" '' 'and an empty root'
+is "$(find "/proc/$(process keeper)/fd" -lname 'socket:*' -exec readlink {} + |
+	tr -d 'a-z:[]' | sort -u | while read -r i; do
+	awk -v i="$i" '$10 == i' /proc/net/tcp /proc/net/tcp6
+done)" '' 'the keeper has no socket of the network'
+
+# --- streams ----------------------------------------------------------------
+
+json_is "$(client bulk a 8)" '[true,8388608,true]' '8 MiB arrive as they were' \
+	'[.same,.counted,.ok]'
+rec=$(client slow a)
+json_is "$rec" '[0,0,true]' 'a reader that takes nothing stops nobody' \
+	'[.here,.there,.quick]'
+json_is "$rec" 'true' 'and nobody keeps more for it than a window' '.window <= 262144'
+json_is "$(client echo a)" '[true,["tty"],true,0]' 'stdin, and a terminal with its size' \
+	'[.stdin,.streams,.size,.exit_code]'
+json_is "$(client files a)" '[true,true,true,true,"not_found"]' \
+	'files of any size, and trees' '[.put,.read,.same,.tar,.missing]'
+json_is "$(client port a)" '["HELLO",true,"not_found"]' 'a port inside' \
+	'[.got,.ok,.none]'
+
+e=$(client begin a 'i=0; while [ $i -lt 3000 ]; do echo $i; i=$((i+1)); done; sleep 1; echo end')
+rec=$(client attach a "$e" 0 1000)
+json_is "$rec" 'null' 'who leaves in the middle' .ok
+sum=$({ seq 0 2999; echo end; } | sha256sum | cut -d' ' -f1)
+json_is "$(client attach a "$e" 0)" "[\"$sum\",0]" 'finds all of it again' \
+	'[.got.stdout.sha256,.exit_code]'
+sum=$({ seq 0 2999; echo end; } | tail -c +1001 | sha256sum | cut -d' ' -f1)
+json_is "$(client attach a "$e" 1000)" "[\"$sum\",0]" \
+	'or from where it was, though the command has ended' \
+	'[.got.stdout.sha256,.exit_code]'
+
+# --- any process may die ----------------------------------------------------
+
+long=$(client begin a 'sleep 1000')
+box=$(one "{\"program\":\"ps\",\"sandbox\":\"$a\"}" | jq .supervisor_pid)
+
+client hold a 3 >"$T/held" &
+h=$!
+wait_for 20 grep -q held "$T/held"
+kill -9 "$(process keeper)"
+wait "$h"
+json_is "$(tail -1 "$T/held")" '[true,0,"done\n",[]]' \
+	'a keeper that dies: streams go on, ends are found out' \
+	'[.lines,.attached,.plain,.errors]'
+
+client storm a 6 >"$T/storm" &
+h=$!
+sleep 1
+for p in keeper worker keeper; do
+	old=$(process $p)
+	[ -z "$old" ] || kill -9 "$old"
+	renewed() { new=$(process $p) && [ -n "$new" ] && [ "$new" != "$old" ]; }
+	wait_for 10 renewed
+	sleep 0.5
+done
+wait "$h"
+json_is "$(cat "$T/storm")" '[true,[]]' 'keepers and workers die: no call comes to nothing' \
+	'[.done,.failed]'
+
+one '{"program":"exec","op":"stat","sandbox":"a","path":"/tmp"}' >/dev/null
+kill -9 "$(coprocess dsec-exec)"
+json_is "$(one '{"program":"exec","op":"stat","sandbox":"a","path":"/tmp"}')" \
+	'"directory"' 'a coprocess that died is started again' .type
+(
+	for i in 1 2 3; do
+		one "{\"program\":\"run\",\"name\":\"k$i\",\"key\":\"k$i\",\"task\":\"k\"}" &
+	done
+	wait
+) >"$T/keyed" &
+h=$!
+launcher() { [ -n "$(coprocess dsec-run)" ]; }
+wait_for 20 launcher
+kill -9 "$(coprocess dsec-run)"
+wait "$h"
+is "$(jq -s 'map(select(.ok)) | length' <"$T/keyed")" 3 \
+	'creates with a key survive their launcher' || diag "$(cat "$T/keyed")"
+json_is "$(one '{"program":"ps","task":"k"}')" '3' 'and are made once' .count
+one '{"program":"pause","task":"k","op":"stop","grace_ms":0}' >/dev/null
+
+# --- upgrade ----------------------------------------------------------------
+
+client hold a 3 >"$T/held" &
+h=$!
+wait_for 20 grep -q held "$T/held"
+client storm a 4 >"$T/storm" &
+s=$!
+run "$BIN/dsec-serve" node "$dir" --upgrade
+is "$status" 0 'an upgrade' || diag "$err"
+wait "$h"
+json_is "$(tail -1 "$T/held")" '[true,0,"done\n",[]]' \
+	'what runs over it ends as if nothing had been' \
+	'[.lines,.attached,.plain,.errors]'
+wait "$s"
+json_is "$(cat "$T/storm")" '[true,[]]' 'and no call comes to nothing' '[.done,.failed]'
+two() { [ "$(wc -w <"/proc/$node/task/$node/children")" -eq 2 ]; }
+wait_for 10 two
+ok $? 'the old ones have gone'
+
+# --- drain, reload, end -----------------------------------------------------
+
+json_is "$(one '{"program":"drain"}')" 'true' 'drained' .draining
+json_is "$(one '{"program":"run"}')" '"draining"' 'it takes nothing new' .error.code
+json_is "$(one '{"program":"exec","sandbox":"a","command":["true"]}')" '0' \
+	'and goes on with what it has' .exit_code
+json_is "$(one '{"program":"drain","on":false}')" 'false' 'and is opened again' .draining
+
+jq 'del(.clients[1])' <"$dir/serve.json" >"$T/json" && cat "$T/json" >"$dir/serve.json"
+gone() { one '{"program":"ps"}' limited | grep -q permission; }
+wait_for 10 gone
+ok $? 'a binding that is taken away is gone without restart'
+
+kill -9 "$node"
+wait "$node" 2>/dev/null
+ended() { [ -z "$(pgrep -f "dsec-serve node-.*" -P "$node")" ]; }
+wait_for 10 ended
+start_node
+json_is "$(one '{"program":"exec","op":"list-execs","sandbox":"a"}')" 'true' \
+	'the whole daemon died: the command runs still' \
+	".execs | map(select(.exec == \"$long\" and .running)) | length == 1"
+is "$(one "{\"program\":\"ps\",\"sandbox\":\"$a\"}" | jq .supervisor_pid)" "$box" \
+	'and so does the supervisor it had'
+one '{"program":"pause","sandbox":"a","op":"stop","grace_ms":0}' >/dev/null
+kill "$node"
+wait "$node"
+is $? 0 'it ends when it is told to'
+leak_check
+done_testing
