@@ -129,7 +129,7 @@ int pipes_start(struct job *j, const json_t *started, struct err *e)
 		const char *name;
 		bool to_node, to_client;
 	} known[] = {
-		{"stdin", true, false},	 {"tty", true, false},
+		{"stdin", true, false},	 {"tty", true, true},
 		{"stdout", false, true}, {"stderr", false, true},
 		{"socket", true, true},
 	};

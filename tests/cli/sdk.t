@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # The Python SDK without sandboxes: its parts, and the wire against a server
-# that loses replies, sends too much and breaks off.
+# that loses replies (field report 100), sends too much and breaks off; eight kinds
+# of failure are eight types (field report 107).
 # shellcheck source=tests/tap.sh
 . "$(dirname "$0")/../tap.sh"
 need_tools python3

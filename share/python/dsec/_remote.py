@@ -43,15 +43,22 @@ class RemoteSettings:
     ca: str
     token: Optional[str] = field(default=None, repr=False)
     crl: Optional[str] = None
+    peer: Optional[str] = None
 
 
 def remote_settings(addresses: Union[None, str, Sequence[str]],
                     certificate: Optional[str], key: Optional[str],
                     ca: Optional[str], token: Optional[str],
-                    config: Optional[str]) -> RemoteSettings:
+                    config: Optional[str],
+                    peer: Optional[str] = None) -> RemoteSettings:
     """What was given, else the environment, else the file."""
     env = os.environ
     path = config or env.get("DSEC_CLIENT")
+    if not path and not certificate and not env.get("DSEC_CERT"):
+        # What dsec-serve init has made.
+        made = os.path.join(env.get("DSEC_TLS") or "/etc/dsec/serve",
+                            "client.json")
+        path = made if os.path.exists(made) else None
     said: Dict[str, Any] = {}
     if path:
         try:
@@ -88,15 +95,17 @@ def remote_settings(addresses: Union[None, str, Sequence[str]],
         split_address(address)
     return RemoteSettings(list(found), cert, secret, authority,
                           pick(token, "DSEC_TOKEN", "token", False),
-                          pick(None, "DSEC_CRL", "crl"))
+                          pick(None, "DSEC_CRL", "crl"),
+                          pick(peer, "DSEC_PEER", "peer", False))
 
 
 def tls_context(s: RemoteSettings) -> ssl.SSLContext:
     """TLS 1.3, our certificate, and a server of our own authority."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    # Who it is says the URI of its certificate, see check_peer().
-    context.check_hostname = False
+    # For this host, unless the caller knows whom to expect; and see
+    # check_peer().
+    context.check_hostname = s.peer is None
     context.verify_mode = ssl.CERT_REQUIRED
     try:
         context.load_verify_locations(s.ca)
@@ -109,7 +118,8 @@ def tls_context(s: RemoteSettings) -> ssl.SSLContext:
     return context
 
 
-def check_peer(cert: Optional[Mapping[str, Any]]) -> str:
+def check_peer(cert: Optional[Mapping[str, Any]],
+               wanted: Optional[str]) -> str:
     """The identity of a server: one URI, of a node or a control."""
     names: Any = (cert or {}).get("subjectAltName", ())
     uris = [value for kind, value in names
@@ -118,6 +128,8 @@ def check_peer(cert: Optional[Mapping[str, Any]]) -> str:
                                                  "dsec://node/")):
         raise PolicyDenied("the server's certificate is not that of a control "
                            f"or node: {', '.join(uris) or 'no identity'}")
+    if wanted is not None and uris[0] != wanted:
+        raise PolicyDenied(f"the server is {uris[0]}, not {wanted}")
     return str(uris[0])
 
 
@@ -126,7 +138,8 @@ class _Stream:
 
     def __init__(self) -> None:
         self.chunks: Deque[bytes] = deque()
-        self.open = 0
+        self.open = 0  # without credit from us
+        self.taken = 0  # of them, passed on
         self.ended = False
         self.wake = asyncio.Event()
 
@@ -415,10 +428,12 @@ class _RemoteChannel(Channel):
             s.wake.clear()
             await s.wake.wait()
         data = s.chunks.popleft()
-        s.open -= len(data)
-        if not s.ended:
+        s.taken += len(data)
+        if s.taken >= _CHUNK and not s.ended:
             self._c.post({"id": self._number, "event": "credit",
-                          "stream": stream, "bytes": len(data)})
+                          "stream": stream, "bytes": s.taken})
+            s.open -= s.taken
+            s.taken = 0
         return data
 
     async def write(self, data: bytes) -> None:
@@ -464,7 +479,7 @@ class _RemoteChannel(Channel):
         self._c.channels.pop(self._number, None)
         pending = self._c.pending.pop(self._number, None)
         if pending is not None:
-            self._c.post({"id": self._c.new_id(), "cancel": self._number})
+            self._c.post({"id": self._number, "event": "leave"})
             pending.lose(Lost("let go"))
         elif not self._final.done():
             self._final.set_exception(Lost("let go"))
@@ -472,8 +487,6 @@ class _RemoteChannel(Channel):
             self._final.exception()
 
     async def close(self) -> None:
-        """Only an attach, a file or a port is ever let go so: what is
-        cancelled is the wait, not the command."""
         self._hang_up()
         self.lose(Lost("let go"))
         await asyncio.sleep(0)
@@ -557,7 +570,8 @@ class RemoteTransport(Transport):
         c = _Connection(reader, writer)
         try:
             if not self._plain:
-                self.peer = check_peer(writer.get_extra_info("peercert"))
+                self.peer = check_peer(writer.get_extra_info("peercert"),
+                                       self._settings.peer)
             c.hello = await c.read_line()
             if c.hello.get("ok") is False:
                 raise error_of(c.hello)
@@ -609,7 +623,7 @@ class RemoteTransport(Transport):
     async def channel(self, fields: Line, streams: Sequence[str]) -> Channel:
         c = await self._connected()
         channel = _RemoteChannel(c)
-        ask: Line = {"program": "exec", **fields, "attach": True}
+        ask: Line = {"program": "exec", **fields, "attach": list(streams)}
         ended = await channel.open(ask)
         if ended is not None:
             if ended.get("ok") is not True:

@@ -57,8 +57,10 @@ class DSecClient:
     which one that answers is used), ``certificate``, ``key`` and ``ca`` (PEM
     files) lead to dsec-serve; where they are not given they come from the
     environment: ``DSEC_SERVER`` (comma-separated), ``DSEC_CERT``, ``DSEC_KEY``,
-    ``DSEC_CA``, ``DSEC_TOKEN``; ``config`` (or ``DSEC_CLIENT``) names a JSON
-    file that has them.
+    ``DSEC_CA``, ``DSEC_TOKEN``; ``config`` (or ``DSEC_CLIENT``, or client.json
+    in ``DSEC_TLS`` or /etc/dsec/serve) names a JSON file that has them.  The
+    server's certificate must be for the host that is connected to, or for
+    the identity ``peer`` (``DSEC_PEER``), such as ``dsec://control/c1``.
 
     ``timeout``: seconds for calls that are not commands.  ``command_timeout``:
     the limit of commands that name none; None for no limit.  ``retry``: when
@@ -74,7 +76,7 @@ class DSecClient:
                  addresses: Union[None, str, Sequence[str]] = None,
                  certificate: Optional[str] = None, key: Optional[str] = None,
                  ca: Optional[str] = None, token: Optional[str] = None,
-                 config: Optional[str] = None,
+                 config: Optional[str] = None, peer: Optional[str] = None,
                  timeout: float = 120.0,
                  command_timeout: Optional[float] = 3600.0,
                  retry: Optional[RetryPolicy] = None,
@@ -86,7 +88,7 @@ class DSecClient:
         elif transport is None:
             from ._remote import RemoteTransport, remote_settings
             transport = RemoteTransport(remote_settings(
-                addresses, certificate, key, ca, token, config))
+                addresses, certificate, key, ca, token, config, peer))
         self.local = local
         self._core = Core(transport, retry or RetryPolicy(), timeout,
                           command_timeout)

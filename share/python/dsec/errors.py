@@ -249,8 +249,8 @@ _table(NotFound, "sandbox_unknown exec_unknown session_unknown image_unknown "
 _table(AlreadyExists, "exists name_taken image_in_use")
 _table(FileError, "is_directory not_directory not_empty not_regular read_only "
        "refused_entries")
-_table(CapacityError, "memory cpu pressure disk count draining")
-_table(Busy, "busy")
+_table(CapacityError, "memory cpu pressure disk count draining isolation")
+_table(Busy, "busy node_away")
 _table(PolicyDenied, "permission mount_denied not_root policy")
 _table(QuotaExceeded, "quota")
 _table(SandboxStopped, "stopped one_shot ttl_idle ttl_absolute ttl_paused")
@@ -263,7 +263,8 @@ _table(ConnectionLost, "connection_lost")
 _table(ProtocolError, "protocol")
 _table(CommandNotStarted, "command_not_found command_not_executable cwd")
 _table(NodeError, "timeout image_damaged checkpoint_damaged engine no_space "
-       "no_fds no_memory io system configuration stdout_lost internal")
+       "no_fds no_memory io system configuration stdout_lost internal "
+       "audit_damaged")
 
 
 def error_of(record: Mapping[str, Any]) -> DSecError:

@@ -19,6 +19,7 @@ __all__ = ["OutputStream", "Process"]
 
 _HEAD = 64 * 1024
 _INPUT = 256 * 1024
+_KEPT = 32 << 20
 _PIECE_KB = 96
 
 
@@ -41,6 +42,7 @@ class OutputStream:
         self._held = b""
         self._reading = asyncio.Lock()
         self._seen: Optional[Channel] = None
+        self._gap = 0
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self._iterate()
@@ -103,9 +105,12 @@ class OutputStream:
     async def _next(self, channel: Channel) -> bytes:
         if channel is not self._seen:
             self._seen = channel
-            gap = channel.gaps.get(self.name, 0)
-            self.lost_bytes += gap
-            self.position += gap
+            self._gap = channel.gaps.get(self.name, 0)
+        if self._gap and self.position >= _KEPT:
+            # What comes now is from behind the part that was not kept.
+            self.lost_bytes += self._gap
+            self.position += self._gap
+            self._gap = 0
         start = channel.offsets.get(self.name)
         if start is not None and self.position < start:
             return await self._recorded(start)

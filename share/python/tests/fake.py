@@ -19,6 +19,7 @@ class Conn:
         self.unacked = {}
         self.most_unacked = 0
         self.room = asyncio.Event()
+        self.gone = set()
         self.alive = True
 
     async def send(self, obj, data=b""):
@@ -75,8 +76,16 @@ class Conn:
                 elif event == "eof":
                     self.input(number, obj["stream"]).put_nowait(b"")
                 elif event == "credit":
-                    self.unacked[(number, obj["stream"])] -= obj["bytes"]
+                    key = (number, obj["stream"])
+                    assert 0 < obj["bytes"] <= self.unacked[key], obj
+                    self.unacked[key] -= obj["bytes"]
                     self.room.set()
+                elif event == "leave":
+                    self.server.left.append(number)
+                    task = self.tasks.pop(number, None)
+                    if task:
+                        self.gone.add(number)
+                        task.cancel()
                 elif "ok" in obj:
                     self.server.pongs += 1
                 elif "cancel" in obj:
@@ -112,7 +121,7 @@ class Conn:
             rec = fail("cancelled")
         finally:
             self.tasks.pop(req["id"], None)
-        if rec is not None and self.alive:
+        if rec is not None and self.alive and req["id"] not in self.gone:
             await self.send({"id": req["id"], "ok": True, **rec})
 
 
@@ -131,6 +140,7 @@ class FakeServer:
         self.greeting = greeting or [json.dumps(HELLO).encode() + b"\n"]
         self.requests = []
         self.cancels = []
+        self.left = []
         self.conns = []
         self.pongs = 0
         self.deaf = False

@@ -384,10 +384,10 @@ class Streams(Fake):
         self.assertTrue(got == data)
         writer.close()
         for _ in range(100):
-            if server.cancels:
+            if server.left:
                 break
             await asyncio.sleep(0.01)
-        self.assertEqual(server.cancels, [server.requests[-1]["id"]])
+        self.assertEqual(server.left, [server.requests[-1]["id"]])
 
 
 class Frames(Fake):
@@ -711,6 +711,8 @@ class Tls(Fake):
                 ("none", "ca", "https://x/y", "serverAuth"),
                 ("foreign", "other", "dsec://control/c1", "serverAuth")]:
             cls.make(name, ca, uri, usage)
+        cls.make("elsewhere", "ca", "dsec://control/c2", "serverAuth",
+                 "127.0.0.9")
 
     @classmethod
     def tearDownClass(cls):
@@ -727,12 +729,13 @@ class Tls(Fake):
                     "-out", f"{name}.key")
 
     @classmethod
-    def make(cls, name, ca, uri, usage):
+    def make(cls, name, ca, uri, usage, ip="127.0.0.1"):
         cls.key(name)
         cls.openssl("req", "-new", "-key", f"{name}.key", "-subj",
                     f"/CN={name}", "-out", f"{name}.csr")
         with open(f"{cls.at}/{name}.ext", "w") as f:
-            f.write(f"subjectAltName=URI:{uri}\nextendedKeyUsage={usage}\n")
+            f.write(f"subjectAltName=URI:{uri},IP:{ip}\n"
+                    f"extendedKeyUsage={usage}\n")
         cls.openssl("x509", "-req", "-in", f"{name}.csr", "-CA", f"{ca}.pem",
                     "-CAkey", f"{ca}.key", "-CAcreateserial", "-days", "2",
                     "-extfile", f"{name}.ext", "-out", f"{name}.pem")
@@ -766,9 +769,19 @@ class Tls(Fake):
         self.assertEqual(server.requests[0]["token"], "t" * 32)
         self.assertNotIn("ttt", repr(client._core.transport._settings))
 
+    async def test_peer(self):
+        """who must answer may be said by name, whatever its host"""
+        server = await self.tls_server("elsewhere")
+        client = await self.tls_client(server, peer="dsec://control/c2")
+        self.assertTrue((await client.sandbox(ID).run(["a"])).ok)
+        client = await self.tls_client(server, peer="dsec://control/c1")
+        with self.assertRaises(dsec.PolicyDenied):
+            await client.open()
+
     async def test_bad(self):
-        """a client, a stranger, a foreign authority: not a server of ours"""
-        for name in ("posing", "none", "foreign", "client"):
+        """a client, a stranger, another host: not a server of ours"""
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        for name in ("posing", "none", "foreign", "client", "elsewhere"):
             server = await self.tls_server(name)
             client = await self.tls_client(server)
             with self.assertRaises(dsec.DSecError):
