@@ -135,6 +135,11 @@ static int put_pair(const struct certs *c, const char *prefix, const char *cert,
 	return certs_write(dir, path, cert, false, e);
 }
 
+unsigned certs_days(const struct args *a)
+{
+	return a->days >= 0 ? (unsigned)a->days : DAYS;
+}
+
 int certs_issue(const struct certs *c, const struct make_cert *want,
 		const char *prefix, struct err *e)
 {
@@ -146,7 +151,6 @@ int certs_issue(const struct certs *c, const struct make_cert *want,
 	if (r < 0)
 		return r;
 	as.key = key;
-	as.days = as.days ? as.days : DAYS;
 	r = make_cert(c->ca, c->ca_key, &as, &cert, e);
 	if (r == 0)
 		r = keep_copy(c, &want->ident, cert, e);
@@ -206,7 +210,7 @@ int verb_issue(const struct args *a, struct err *e)
 					: a->client;
 	struct make_cert want = {.hosts = a->hosts,
 				 .nhosts = a->nhosts,
-				 .days = a->days};
+				 .days = certs_days(a)};
 	struct certs c = {0};
 	char file[PATH_MAX];
 	const char *prefix;
@@ -264,12 +268,21 @@ static unsigned days_of(const struct args *a, const struct make_looked *look)
 {
 	uint64_t days = (look->until_ms - look->from_ms) / DAY_MS;
 
-	return a->days ? a->days : days > 0 ? (unsigned)days : DAYS;
+	return a->days >= 0 ? (unsigned)a->days
+	       : days > 0   ? (unsigned)days
+			    : DAYS;
 }
 
-static int renew_one(const struct args *a, const struct certs *c,
-		     const char *pem, struct err *e)
+struct renewal {
+	const struct args *a;
+	const struct certs *c;
+	char *crl; /* or NULL */
+};
+
+static int renew_one(const struct renewal *n, const char *pem, struct err *e)
 {
+	const struct args *a = n->a;
+	const struct certs *c = n->c;
 	char key_name[NAME_MAX + 1];
 	auto_free char *cert = NULL;
 	auto_free char *key = NULL;
@@ -285,6 +298,8 @@ static int renew_one(const struct args *a, const struct certs *c,
 	/* Not one of ours, or the authority's own. */
 	if (make_look(cert, &look, NULL) < 0 || !certs_there(c->dir, key_name))
 		return 0;
+	if (n->crl && make_is_revoked(n->crl, cert))
+		return certs_told(cert, pem, "revoked", e);
 	if (!a->all && !is_due(&look))
 		return certs_told(cert, pem, "kept", e);
 	r = certs_read(c->dir, key_name, &key, e);
@@ -336,28 +351,23 @@ static int each_pem(const struct certs *c, const char *sub,
 	return r;
 }
 
-struct renewal {
-	const struct args *a;
-	const struct certs *c;
-};
-
 static int renew_file(void *arg, int dir, const char *name, struct err *e)
 {
-	const struct renewal *n = arg;
-
 	(void)dir;
-	return renew_one(n->a, n->c, name, e);
+	return renew_one(arg, name, e);
 }
 
 int verb_renew(const struct args *a, struct err *e)
 {
 	struct certs c = {0};
-	struct renewal n = {a, &c};
+	struct renewal n = {.a = a, .c = &c};
 	int r = certs_open(a->words[0], &c, e);
 
-	if (r < 0)
-		return r;
-	r = each_pem(&c, ".", renew_file, &n, e);
+	if (r == 0 && certs_there(c.dir, "crl.pem"))
+		r = certs_read(c.dir, "crl.pem", &n.crl, e);
+	if (r == 0)
+		r = each_pem(&c, ".", renew_file, &n, e);
+	free(n.crl);
 	certs_close(&c);
 	return r < 0 ? r : EXIT_OK;
 }

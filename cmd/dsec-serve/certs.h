@@ -27,7 +27,9 @@ int certs_ident(enum tls_kind kind, const char *name, struct tls_ident *ret,
 		struct err *e);
 
 /* certs_issue(c, want, prefix, e): a key and its certificate, to
- * PREFIX.key and PREFIX.pem; want->key is made, days 0 are 90. */
+ * PREFIX.key and PREFIX.pem; want->key is made.  certs_days(a): what is asked,
+ * or 90. */
+unsigned certs_days(const struct args *a);
 int certs_issue(const struct certs *c, const struct make_cert *want,
 		const char *prefix, struct err *e);
 

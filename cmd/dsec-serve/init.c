@@ -57,7 +57,7 @@ static int issue(const struct certs *c, const struct args *a,
 {
 	static const char *const local[] = {"localhost", "127.0.0.1", "::1"};
 	const char *hosts[ARG_HOSTS_MAX + 4];
-	struct make_cert want = {.hosts = hosts, .days = a->days};
+	struct make_cert want = {.hosts = hosts, .days = certs_days(a)};
 	const char *prefix = tls_kind_name(kind);
 	auto_free char *cert = NULL;
 	char file[32];

@@ -177,7 +177,7 @@ static int flag(struct args *a, int row, const char *arg, struct err *e)
 		return add_host(a, arg, e);
 	case ROW_DAYS:
 		r = number(arg, 0, 3650, "days", &n, e);
-		a->days = r < 0 ? 0 : (unsigned)n;
+		a->days = r < 0 ? -1 : (int)n;
 		return r;
 	case ROW_ALL:
 		a->all = true;
@@ -263,7 +263,7 @@ static int parse(int argc, char **argv, struct args *a, const struct verb **ret,
 
 int main(int argc, char **argv)
 {
-	struct args a = {.ready_fd = -1, .adopt_fd = -1};
+	struct args a = {.days = -1, .ready_fd = -1, .adopt_fd = -1};
 	const struct verb *v = NULL;
 	struct err e = {0};
 	int r;

@@ -20,7 +20,7 @@ struct args {
 	const char *node, *control, *client; /* issue: which, and its name */
 	const char *hosts[ARG_HOSTS_MAX];
 	size_t nhosts;
-	unsigned days;
+	int days; /* -1: as it would be */
 	bool all, upgrade;
 	int ready_fd; /* -1: nobody waits */
 	int adopt_fd; /* -1: a fresh start */

@@ -416,3 +416,16 @@ int make_crl(const char *ca, const char *ca_key, const char *was,
 	EVP_PKEY_free(signer);
 	return r;
 }
+
+bool make_is_revoked(const char *crl, const char *cert)
+{
+	X509_CRL *list = crl_of(crl);
+	X509 *x = cert_of(cert);
+	X509_REVOKED *found;
+	bool is = list && x && X509_CRL_get0_by_cert(list, &found, x) == 1;
+
+	X509_CRL_free(list);
+	X509_free(x);
+	ERR_clear_error();
+	return is;
+}

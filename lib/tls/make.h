@@ -2,6 +2,7 @@
 #ifndef TLS_MAKE_H
 #define TLS_MAKE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "tls/ident.h"
@@ -47,6 +48,9 @@ int make_again(const char *ca, const char *ca_key,
  */
 int make_crl(const char *ca, const char *ca_key, const char *was,
 	     const char *revoke, char **ret_pem, struct err *e);
+
+/* make_is_revoked(crl, cert): does the list have it? */
+bool make_is_revoked(const char *crl, const char *cert);
 
 /* make_look(cert, ret_ident, ret_from_ms, ret_until_ms, e): what a certificate
  * says (clock_wall_ms()). */
