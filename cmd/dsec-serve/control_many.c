@@ -102,6 +102,8 @@ static void on_end(void *arg, struct query *a, json_t *rec)
 		json_object_del(rec, "id");
 		j->count++;
 		take_record(p, rec);
+	} else if (p->keep && !strcmp(e.code, "exists")) {
+		take_record(p, rec); /* asked whether it is known, it is */
 	} else {
 		failed(j, &e, 1);
 	}

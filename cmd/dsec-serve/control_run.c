@@ -179,10 +179,7 @@ static void place(struct job *j)
 static void on_key_looked(struct job *j)
 {
 	json_t *one = json_array_get(j->found, 0);
-	struct member *m = member_by_code(j->c,
-					  json_str(json_object_get(one,
-								   "record"),
-						   "node"));
+	struct member *m = member_by_code(j->c, json_str(one, "node"));
 	struct err e = {0};
 
 	if (m) {

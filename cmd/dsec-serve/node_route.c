@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "box/key.h"
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/proc.h"
@@ -415,8 +416,23 @@ static int route_fork(struct errand *c, struct err *e)
 	return route_filter(c, FILTER_FORK, e);
 }
 
+/* Who does not know what became of a request asks where it is known. */
+static int find_key(const struct errand *c, struct err *e)
+{
+	const char *key = json_str(c->req, "key");
+
+	return key_known(&c->keeper->tree, key)
+		       ? err_set(e, -EEXIST, "exists", "key '%.128s' is known",
+				 key)
+		       : err_set(e, -ENOENT, "not_found", "no key '%.128s'",
+				 key);
+}
+
 static int route_run(struct errand *c, struct err *e)
 {
+	if (!strcmp(json_str(c->req, "op"), "key"))
+		return find_key(c, e);
+	json_object_del(c->req, "again"); /* the key says it here */
 	c->wait = json_is_true(json_object_get(c->req, "wait"));
 	if (c->wait && !json_object_get(c->req, "command"))
 		return err_set(e, -EBADMSG, "missing_field",

@@ -11,16 +11,23 @@
 #include "box/key.h"
 #include "wire/record.h"
 
+static uint64_t hash_of(const char *key)
+{
+	uint64_t h = 0xcbf29ce484222325;
+
+	for (const char *p = key; *p; p++)
+		h = (h ^ (unsigned char)*p) * 0x100000001b3;
+	return h;
+}
+
 /* The file of a key is named by its hash and says which key it is. */
 static int open_key(const struct tree *t, const char *key, bool wait,
 		    struct err *e)
 {
-	uint64_t h = 0xcbf29ce484222325;
+	uint64_t h = hash_of(key);
 	char path[PATH_MAX];
 	int fd, r;
 
-	for (const char *p = key; *p; p++)
-		h = (h ^ (unsigned char)*p) * 0x100000001b3;
 	r = tree_path(path, e, "%s/key", t->run);
 	if (r == 0)
 		r = fd_mkdir_p(path, 0700, e);
@@ -105,6 +112,28 @@ int key_begin(struct key *k, const struct tree *t, const json_t *req, bool wait,
 	if (r != 0)
 		key_done(k);
 	return r;
+}
+
+bool key_known(const struct tree *t, const char *key)
+{
+	auto_json json_t *file = NULL;
+	auto_free char *text = NULL;
+	auto_close int fd = -1;
+	char path[PATH_MAX];
+	size_t len;
+
+	if (tree_path(path, NULL, "%s/key/%016llx", t->run,
+		      (unsigned long long)hash_of(key)) < 0)
+		return false;
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return false;
+	/* Whose lock it is cannot be told: it may be that one. */
+	if (flock(fd, LOCK_SH | LOCK_NB) < 0)
+		return true;
+	return fd_read_all(fd, JSON_LINE_MAX, &text, &len, NULL) == 0 &&
+	       len > 0 && json_parse(text, len, &file, NULL) == 0 &&
+	       !strcmp(json_str(file, "key"), key);
 }
 
 int key_end(const struct key *k, const json_t *rec, struct err *e)

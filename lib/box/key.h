@@ -16,6 +16,8 @@
  * no key).  -EAGAIN, unless it may ${wait}: the first is worked on just now.
  * "key_conflict".
  *
+ * key_known(t, key): is there a request with that key, done or under way?
+ *
  * key_end(k, rec, e): keep the record (NULL: it failed, nothing is kept).
  * key_done(k): let go.
  */
@@ -28,6 +30,7 @@ struct key {
 
 int key_begin(struct key *k, const struct tree *t, const json_t *req, bool wait,
 	      json_t **ret_rec, struct err *e);
+bool key_known(const struct tree *t, const char *key);
 int key_end(const struct key *k, const json_t *rec, struct err *e);
 void key_done(struct key *k);
 

@@ -121,6 +121,10 @@ class Core:
                     return records
                 error = error_of(records[0])
                 again = repeatable or not isinstance(error, HelperLost)
+            # Of one that may have been made a control asks the nodes first.
+            if (program == "run" and "key" in fields
+                    and not self.transport.direct):
+                fields = {**fields, "again": True}
             now = time.monotonic()
             failing = now if failing is None else failing
             delay = self._delay(error, attempt)
