@@ -329,6 +329,19 @@ def storm(new, sandbox, seconds):
     show(done=done > 0, calls=done, again=again, failed=failed[:3])
 
 
+def rounds(new, sandbox, count, *argv):
+    """The same command so often, one after another: its median."""
+    c, took = new(), []
+    for n in range(int(count) + 3):
+        began = time.perf_counter()
+        rec = c.ask(id=n, program="exec", sandbox=sandbox, command=list(argv))
+        took.append(time.perf_counter() - began)
+        if not rec["ok"]:
+            raise SystemExit(json.dumps(rec))
+    took = sorted(took[3:])
+    show(p50_ms=round(took[len(took) // 2] * 1000, 3))
+
+
 def one(new, text):
     request = json.loads(text)
     show(**new().ask(**request))
