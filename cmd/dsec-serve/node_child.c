@@ -17,6 +17,7 @@
 #include "base/sig.h"
 #include "node.h"
 #include "node_starter.h"
+#include "serve.h"
 
 #define SEND_S 10
 
@@ -152,16 +153,12 @@ void children_reload(struct starter *s)
 /* Whoever started us waits for this. */
 static void on_ready(struct starter *s, const json_t *line)
 {
-	auto_free char *text = NULL;
+	char text[SERVER_ADDR_MAX + 16];
 
 	log_info("serves on %s", json_str(line, "address"));
-	if (s->ready < 0)
-		return;
-	text = json_dumps(line, JSON_COMPACT);
-	if (text && dprintf(s->ready, "%s\n", text) < 0)
-		log_info("nobody waited to hear that it is ready");
-	if (s->ready > STDERR_FILENO)
-		fd_close(s->ready);
+	snprintf(text, sizeof(text), "ready %.*s", SERVER_ADDR_MAX,
+		 json_str(line, "address"));
+	serve_ready(s->ready, text);
 	s->ready = -1;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "box/recorder.h"
 #include "life/output.h"
 #include "serve/relay_priv.h"
 #include "wire/exit.h"
@@ -438,6 +439,11 @@ static int add_before(struct relay *r, uint64_t live, int i, json_t *rec,
 						(json_int_t)p.part[n].at,
 						(json_int_t)p.part[n].len));
 		put_fd(f, part_names[i][n], &p.part[n].fd);
+	}
+	/* What is not kept is behind the head: there it begins later. */
+	if (want >= RECORDER_HEAD) {
+		want += p.lost;
+		p.lost = 0;
 	}
 	json_object_set_new(rec, offsets[i], json_integer((json_int_t)want));
 	if (p.lost > 0) {
