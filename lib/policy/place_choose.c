@@ -385,7 +385,7 @@ int place_choose(struct place *p, const struct place_request *req,
 		 struct place_choice *ret, struct err *e)
 {
 	unsigned k = req->k ? req->k : p->conf.k, least = 0;
-	struct place_choice c;
+	struct place_choice c = {.ncandidates = 0};
 	struct ask a;
 	int r;
 
@@ -393,7 +393,6 @@ int place_choose(struct place *p, const struct place_request *req,
 	r = prepare(p, req, &a, e);
 	if (r < 0)
 		return r;
-	c.ncandidates = 0;
 	if (k > PLACE_K_MAX)
 		k = PLACE_K_MAX;
 	if (k == 0)

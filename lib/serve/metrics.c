@@ -130,7 +130,7 @@ static uint64_t hash_of(unsigned n, const char *const *values)
 	for (unsigned i = 0; i < n; i++) {
 		const char *v = values[i] ? values[i] : "";
 
-		for (size_t k = 0; v[k] && k < METRIC_VALUE_MAX; k++)
+		for (size_t k = 0; k < METRIC_VALUE_MAX && v[k]; k++)
 			h = (h ^ (unsigned char)v[k]) * 1099511628211u;
 		h = (h ^ 0xff) * 1099511628211u;
 	}
