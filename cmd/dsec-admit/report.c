@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -57,7 +58,7 @@ int report_amounts(json_t *rec, const char *key, const struct admit_amounts *a,
 struct walk {
 	const struct tree *tree;
 	json_t *was, *seen;
-	json_t *counts[KINDS];
+	json_t *counts[KINDS], *states;
 };
 
 static int count(json_t *counts, const char *name, struct err *e)
@@ -89,6 +90,39 @@ static json_t *read_claim(const struct walk *w, const char *id)
 	return few;
 }
 
+/*
+ * What state.json says, read again when it is another file: it changes names
+ * with a second one.  Into ${few}; one-shots have none and run.
+ */
+static int set_state(const struct walk *w, const char *id, json_t *few,
+		     struct err *e)
+{
+	auto_json json_t *state = NULL;
+	char path[PATH_MAX];
+	struct stat st;
+	json_int_t stamp = 0;
+	int r;
+
+	r = tree_path(path, e, "%s/sb/%s/state.json", w->tree->run, id);
+	if (r < 0)
+		return r;
+	if (stat(path, &st) == 0)
+		stamp = (json_int_t)((uint64_t)st.st_ino * 31 +
+				     (uint64_t)st.st_mtim.tv_nsec +
+				     (uint64_t)st.st_mtim.tv_sec);
+	if (json_int(few, "stamp", -1) == stamp)
+		return 0;
+	if (stamp)
+		(void)json_read_file(AT_FDCWD, path, &state, NULL);
+	r = set(few, "stamp", json_integer(stamp), e);
+	if (r == 0)
+		r = set(few, "state",
+			json_string(state ? json_str(state, "state")
+					  : "running"),
+			e);
+	return r;
+}
+
 static int one_claim(void *arg, const char *id, struct err *e)
 {
 	struct walk *w = arg;
@@ -100,6 +134,10 @@ static int one_claim(void *arg, const char *id, struct err *e)
 	if (!few)
 		return 0;
 	r = set(w->seen, id, few, e);
+	if (r == 0)
+		r = set_state(w, id, few, e);
+	if (r == 0)
+		r = count(w->states, json_str(few, "state"), e);
 	for (size_t i = 0; r == 0 && i < KINDS; i++) {
 		word = json_str(few, kinds[i]);
 		if (i == 0 && !*word)
@@ -144,8 +182,14 @@ static int set_top(json_t *rec, size_t kind, json_t *counts, struct err *e)
 static int set_counts(const struct tree *t, struct report_cache *c, json_t *rec,
 		      struct err *e)
 {
-	struct walk w = {.tree = t, .was = c->seen, .seen = json_object()};
+	struct walk w = {.tree = t,
+			 .was = c->seen,
+			 .seen = json_object(),
+			 .states = json_object()};
 	int r = w.seen ? 0 : no_memory(e);
+
+	if (r == 0)
+		r = set(rec, "states", json_incref(w.states), e);
 
 	for (size_t i = 0; i < KINDS; i++) {
 		w.counts[i] = json_object();
@@ -159,6 +203,7 @@ static int set_counts(const struct tree *t, struct report_cache *c, json_t *rec,
 			r = set_top(rec, i, w.counts[i], e);
 		json_decref(w.counts[i]);
 	}
+	json_decref(w.states);
 	json_decref(c->seen);
 	c->seen = w.seen;
 	return r;

@@ -186,6 +186,43 @@ static int open_server(struct control *c, char *address, struct err *e)
 	return r < 0 ? r : listen_all(c, address, e);
 }
 
+static void on_watch(void *arg, struct watch *w)
+{
+	struct control *c = arg;
+
+	for (const struct member *m = c->members; m; m = m->next)
+		if (m->kind == TLS_NODE)
+			watch_node(w, m->name,
+				   member_state_word(member_state(m)),
+				   member_state(m) == MEMBER_LIVE ? m->report
+								  : NULL);
+}
+
+/* It is when it can place something. */
+static const char *unready(void *arg)
+{
+	struct control *c = arg;
+	struct member *m = c->members;
+
+	while (m && (m->kind != TLS_NODE || member_state(m) != MEMBER_LIVE))
+		m = m->next;
+	return m ? NULL : "no node is live";
+}
+
+static int open_watch(struct control *c, struct err *e)
+{
+	const struct watch_conf conf = {
+		.loop = c->loop,
+		.address = c->conf.control.metrics,
+		.server = c->server,
+		.refresh = on_watch,
+		.unready = unready,
+		.arg = c,
+	};
+
+	return watch_open(&conf, &c->watch, e);
+}
+
 static int start(struct control *c, const char *dir, char *address,
 		 struct err *e)
 {
@@ -206,6 +243,8 @@ static int start(struct control *c, const char *dir, char *address,
 		 tls_own(c->tls)->name,
 		 (unsigned long long)clock_wall_ms() & 0xffffffffff);
 	r = open_server(c, address, e);
+	if (r == 0)
+		r = open_watch(c, e);
 	if (r == 0)
 		r = drop(c->conf.user, e);
 	if (r == 0)

@@ -7,6 +7,7 @@
 #include "serve.h"
 #include "serve/auth.h"
 #include "serve/coproc.h"
+#include "watch.h"
 
 /*
  * The control: no privilege, no state.  *Members* are the nodes and the other
@@ -151,6 +152,7 @@ struct control {
 	struct tls *tls;
 	struct conn_env env;
 	struct server *server;
+	struct watch *watch; /* or NULL */
 	struct member *members;
 	struct coproc *place;
 	char place_path[PATH_MAX];

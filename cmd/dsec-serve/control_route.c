@@ -445,4 +445,15 @@ static void on_stop(void *arg, struct call *k, enum call_stop how)
 	job_fail(j, &e);
 }
 
-const struct server_ops control_ops = {.begin = on_begin, .stop = on_stop};
+static void on_ended(void *arg, const struct call *k, const json_t *rec)
+{
+	struct control *c = arg;
+
+	watch_ended(c->watch, k, rec);
+}
+
+const struct server_ops control_ops = {
+	.begin = on_begin,
+	.stop = on_stop,
+	.ended = on_ended,
+};

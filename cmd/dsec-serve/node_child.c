@@ -94,8 +94,9 @@ static void tell_start(struct child *c)
 		snprintf(name, sizeof(name), "listen.%zu", i);
 		json_array_append_new(fds, json_string(name));
 	}
-	if (json_pack_or(&line, NULL, "{ss ss sI sI ss so* so}", "op", "start",
-			 "name", s->conf.name, "uid", (json_int_t)s->uid, "gid",
+	if (json_pack_or(&line, NULL, "{ss ss ss* sI sI ss so* so}", "op",
+			 "start", "name", s->conf.name, "metrics",
+			 s->conf.node.metrics, "uid", (json_int_t)s->uid, "gid",
 			 (json_int_t)s->gid, "root", s->root, "limits",
 			 limits_of(s), "fds", fds) == 0)
 		order(c, line, s->listeners, s->nlisteners);

@@ -267,10 +267,18 @@ static void stop(void *arg, struct call *k, enum call_stop how)
 	job_fail(j, &e);
 }
 
+static void ended(void *arg, const struct call *k, const json_t *rec)
+{
+	struct worker *w = arg;
+
+	watch_ended(w->watch, k, rec);
+}
+
 const struct server_ops serve_ops = {
 	.may = may,
 	.begin = begin,
 	.stop = stop,
+	.ended = ended,
 };
 
 /* --- answers ------------------------------------------------------------- */

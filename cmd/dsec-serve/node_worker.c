@@ -305,6 +305,29 @@ static int listen_all(struct worker *w, struct chan_msg *m, struct err *e)
 	return r;
 }
 
+static const char *unready(void *arg)
+{
+	const struct worker *w = arg;
+
+	return w->keepings ? NULL : "the keeper is away";
+}
+
+/* Before it is confined.  When one worker takes over from another, both have
+ * the port for a moment. */
+static int open_watch(struct worker *w, const json_t *order, struct err *e)
+{
+	const char *address = json_str(order, "metrics");
+	const struct watch_conf conf = {
+		.loop = w->loop,
+		.address = *address ? address : NULL,
+		.server = w->server,
+		.unready = unready,
+		.arg = w,
+	};
+
+	return watch_open(&conf, &w->watch, e);
+}
+
 static int start(struct worker *w, struct chan_msg *m, struct err *e)
 {
 	static const char *const able[] = {"run",    "exec",  "file",	"pause",
@@ -325,6 +348,8 @@ static int start(struct worker *w, struct chan_msg *m, struct err *e)
 	r = conn_env_init(&w->env, w->loop, w->tls, e);
 	if (r == 0)
 		r = server_new(&w->env, &conf, &w->server, e);
+	if (r == 0)
+		r = open_watch(w, m->obj, e);
 	if (r == 0)
 		r = confine(m->obj, e);
 	w->started = r == 0;
@@ -357,6 +382,7 @@ static int on_order(struct worker *w, struct chan_msg *m, struct err *e)
 	}
 	if (!strcmp(op, "retire") && w->server) {
 		w->retiring = true;
+		watch_close(steal_ptr(w->watch)); /* the port is the next's */
 		server_retire(w->server);
 		settle(w);
 	}

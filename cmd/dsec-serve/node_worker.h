@@ -5,6 +5,7 @@
 #include "net/chan.h"
 #include "serve/auth.h"
 #include "serve/server.h"
+#include "watch.h"
 
 /*
  * The worker: TLS, requests of clients and the bytes of their streams.  What it
@@ -69,6 +70,7 @@ struct worker {
 	struct tls *tls;
 	struct conn_env env;
 	struct server *server;
+	struct watch *watch; /* or NULL */
 	struct auth *auth;
 	struct keeping *keepings;
 	struct job *jobs[JOB_BUCKETS];

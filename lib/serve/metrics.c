@@ -38,6 +38,8 @@ struct series {
 
 struct family {
 	unsigned nlabels, nseries, room; /* room: with that of "other", last */
+	uint32_t *index; /* by hash: 1 + which series, 0: free; a power of 2 */
+	uint32_t mask;
 	struct series *series;
 	struct hist *hists;
 };
@@ -71,9 +73,13 @@ static int make_family(struct family *f, const struct metric *d, struct err *e)
 	assert(!f->nlabels == !d->series_max);
 	f->room = d->series_max + 1;
 	f->series = calloc(f->room, sizeof(*f->series));
+	for (f->mask = 1; f->mask < 2 * f->room; f->mask *= 2)
+		;
+	f->index = calloc(f->mask--, sizeof(*f->index));
 	if (d->type == METRIC_HISTOGRAM)
 		f->hists = calloc(f->room, sizeof(*f->hists));
-	if (!f->series || (d->type == METRIC_HISTOGRAM && !f->hists))
+	if (!f->series || !f->index ||
+	    (d->type == METRIC_HISTOGRAM && !f->hists))
 		return err_sys(e, ENOMEM, "metrics");
 	for (unsigned i = 0; f->hists && i < f->room; i++)
 		f->series[i].hist = &f->hists[i];
@@ -113,6 +119,7 @@ void metrics_free(struct metrics *m)
 		return;
 	for (size_t i = 0; m->families && i < m->n; i++) {
 		free(m->families[i].series);
+		free(m->families[i].index);
 		free(m->families[i].hists);
 	}
 	free(m->families);
@@ -146,22 +153,37 @@ static bool same(const struct series *s, unsigned n, const char *const *values)
 	return true;
 }
 
+/* Where it is in the index, or would be. */
+static uint32_t *slot_of(const struct family *f, uint64_t hash,
+			 const char *const *values)
+{
+	const struct series *s;
+	uint32_t i;
+
+	for (i = (uint32_t)hash & f->mask; f->index[i]; i = (i + 1) & f->mask) {
+		s = &f->series[f->index[i] - 1];
+		if (s->hash == hash && same(s, f->nlabels, values))
+			break;
+	}
+	return &f->index[i];
+}
+
 static struct series *find(const struct family *f, uint64_t hash,
 			   const char *const *values)
 {
-	for (unsigned i = 0; i < f->nseries; i++)
-		if (f->series[i].hash == hash &&
-		    same(&f->series[i], f->nlabels, values))
-			return &f->series[i];
-	return NULL;
+	const uint32_t *slot = slot_of(f, hash, values);
+
+	return *slot ? &f->series[*slot - 1] : NULL;
 }
 
 static struct series *make(struct family *f, uint64_t hash,
 			   const char *const *values)
 {
 	bool other = f->nseries == f->room - 1;
-	struct series *s = &f->series[other ? f->room - 1 : f->nseries++];
+	struct series *s = &f->series[other ? f->room - 1 : f->nseries];
 
+	if (!other)
+		*slot_of(f, hash, values) = ++f->nseries;
 	if (s->used)
 		return s;
 	s->used = true;
@@ -226,6 +248,25 @@ void metrics_observe(struct metrics *m, unsigned metric,
 		}
 }
 
+static void wipe(struct series *s)
+{
+	struct hist *h = s->hist;
+
+	*s = (struct series){.hist = h};
+	if (h)
+		*h = (struct hist){.n = 0};
+}
+
+/* Its place in the index; what came after it is not there any more. */
+static void unindex(struct family *f, uint32_t i)
+{
+	uint32_t at = (uint32_t)f->series[i].hash & f->mask;
+
+	while (f->index[at] != i + 1)
+		at = (at + 1) & f->mask;
+	f->index[at] = 0;
+}
+
 void metrics_clear(struct metrics *m, unsigned metric)
 {
 	struct family *f;
@@ -233,14 +274,18 @@ void metrics_clear(struct metrics *m, unsigned metric)
 	if (!m)
 		return;
 	f = &m->families[metric];
-	for (unsigned i = 0; i < f->room; i++) {
-		struct hist *h = f->series[i].hist;
-
-		f->series[i] = (struct series){.hist = h, .used = !f->nlabels};
-		if (h)
-			*h = (struct hist){.n = 0};
+	if (!f->nlabels) {
+		wipe(&f->series[0]);
+		f->series[0].used = true;
+		return;
 	}
-	f->nseries = f->nlabels ? 0 : 1;
+	/* The last first, so that nobody's way through the index is cut. */
+	while (f->nseries > 0) {
+		unindex(f, --f->nseries);
+		wipe(&f->series[f->nseries]);
+	}
+	if (f->series[f->room - 1].used)
+		wipe(&f->series[f->room - 1]);
 }
 
 double metrics_get(const struct metrics *m, unsigned metric,
@@ -362,10 +407,12 @@ int metrics_text(const struct metrics *m, struct buf *out)
 
 		r = buf_addf(out, "# HELP %s %s\n# TYPE %s %s\n", d->name,
 			     d->help, d->name, types[d->type]);
-		for (unsigned k = 0; r == 0 && k < f->room; k++) {
-			const struct series *s = &f->series[k];
+		/* What was never used is not touched: it is no memory yet. */
+		for (unsigned k = 0; r == 0 && k <= f->nseries; k++) {
+			const struct series *s =
+				&f->series[k < f->nseries ? k : f->room - 1];
 
-			if (s->used)
+			if (s->used && (f->nlabels || k == 0))
 				r = s->hist ? add_hist(out, d, s)
 					    : add_line(out, d, s, s->v);
 		}

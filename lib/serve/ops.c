@@ -283,6 +283,8 @@ static int listen_on(struct ops *o, struct err *e)
 	if (o->fd < 0)
 		return err_sys(e, errno, "metrics '%s'", o->conf.address);
 	setsockopt(o->fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	/* So that one process can take over from another. */
+	setsockopt(o->fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one));
 	if (bind(o->fd, (struct sockaddr *)&a, len) < 0 ||
 	    listen(o->fd, 64) < 0 ||
 	    getsockname(o->fd, (struct sockaddr *)&a, &len) < 0)

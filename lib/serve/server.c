@@ -63,6 +63,10 @@ static void answer(struct client *cl, const json_t *id, json_t *rec)
 
 void call_end(struct call *k, json_t *rec)
 {
+	const struct server_conf *conf = &k->server->conf;
+
+	if (conf->ops->ended)
+		conf->ops->ended(conf->arg, k, rec);
 	if (k->client)
 		answer(k->client, k->id, rec);
 	json_decref(rec);

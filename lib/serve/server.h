@@ -57,6 +57,9 @@ struct server_ops {
 	/* It is not waited for any more.  It must be ended still, now or later;
 	 * what it did need not be undone.  Told once at the most. */
 	void (*stop)(void *arg, struct call *k, enum call_stop how);
+	/* The last record of a call (NULL: memory is out), whether or not
+	 * somebody gets it.  NULL: not of interest. */
+	void (*ended)(void *arg, const struct call *k, const json_t *rec);
 	/* The client has gone: after CALL_LEFT of its calls.  NULL: not of
 	 * interest. */
 	void (*left)(void *arg, struct client *cl);

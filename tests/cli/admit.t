@@ -78,6 +78,11 @@ echo '{"sandbox":"'"$id"'","task":"t1","project":"root/rl","user":"ann",
 	>"$DSEC_RUN/sb/$id/claim.json"
 rm "$DSEC_RUN/ledger"
 run dsec-admit --report
+json_is "$out" '{"running":1}' "running, for all that is known" .states
+out=$({ echo '{"op":"report"}'
+	echo '{"state":"paused","level":"disk"}' >"$DSEC_RUN/sb/$id/state.json"
+	echo '{"op":"report"}'; } | dsec-admit | tail -n 1)
+json_is "$out" '{"paused":1}' "paused" .states
 json_is "$out" '[100,{"container":1},{"t1":1},{"root/rl":1},{"ann":1},1]' \
 	"who is here" \
 	'[.held.memory_mb, .sandboxes, .tasks, .projects, .users, .users_count]'

@@ -86,6 +86,38 @@ static void test_bounded(void)
 	       2, "a long value is cut, and one then");
 }
 
+/* Cleared and set again, over and over, in another order. */
+static void test_again(void)
+{
+	static const struct metric many[] = {
+		{"dsec_n", "N.", METRIC_GAUGE, 1000, {"n"}},
+	};
+	struct metrics *m = NULL;
+	unsigned wrong = 0;
+	char word[16];
+
+	if (metrics_new(many, 1, &m, NULL) < 0)
+		abort();
+	for (unsigned round = 0; round < 20; round++) {
+		metrics_clear(m, 0);
+		for (unsigned i = 0; i < 1000; i++) {
+			snprintf(word, sizeof(word), "%u",
+				 i * 7 % 1000 + round);
+			metrics_set(m, 0, METRIC_VALUES(word), i);
+		}
+		for (unsigned i = 0; i < 1000; i++) {
+			snprintf(word, sizeof(word), "%u",
+				 i * 7 % 1000 + round);
+			wrong += metrics_get(m, 0, METRIC_VALUES(word)) != i;
+		}
+	}
+	is_int(wrong, 0, "each is found, and has its own");
+	metrics_set(m, 0, METRIC_VALUES("one more"), 1);
+	is_int((long long)metrics_get(m, 0, METRIC_VALUES("other")), 1,
+	       "the thousand and first is other");
+	metrics_free(m);
+}
+
 static void has(const struct buf *b, const char *line, const char *what)
 {
 	bool there = strstr(b->data, line) != NULL;
@@ -130,6 +162,7 @@ int main(void)
 {
 	test_values();
 	test_bounded();
+	test_again();
 	test_text();
 	return tap_done();
 }

@@ -1,0 +1,116 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154 # status, out, err come from run
+#
+# What monitoring sees of a control and a node: metrics, health, readiness.
+. "$(dirname "$0")/../tap.sh"
+need_root
+need_tools jq python3 curl
+tree_new
+
+here=$(dirname "$0")
+dir=$T/serve
+
+# Ports that were free a moment ago.
+ports() { # COUNT
+	python3 -c 'import socket, sys
+s = [socket.create_server(("127.0.0.1", 0)) for _ in range(int(sys.argv[1]))]
+print(*[x.getsockname()[1] for x in s])' "$1"
+}
+
+start() { # ROLE: sets $address of what serves
+	: >"$T/ready.$1"
+	"$BIN/dsec-serve" "$1" "$dir" --ready-fd 9 9>"$T/ready.$1" \
+		2>>"$T/log" &
+	pid=$!
+	wait_for 30 test -s "$T/ready.$1" || diag "$(cat "$T/log")"
+}
+
+one() { # ADDRESS REQUEST
+	timeout 100 python3 "$here/serve_client.py" "$dir" "$1" one "$2" 2>&1
+}
+get() { # PORT PATH
+	curl -s --max-time 10 "http://127.0.0.1:$1$2"
+}
+code() { # PORT PATH
+	curl -s --max-time 10 -o /dev/null -w '%{http_code}' \
+		"http://127.0.0.1:$1$2"
+}
+value() { # PORT SERIES
+	get "$1" /metrics | awk -v s="$2" 'index($0, s " ") == 1 { print $2 }'
+}
+has_value() { # PORT SERIES VALUE
+	[ "$(value "$1" "$2")" = "$3" ]
+}
+is_value() { # PORT SERIES VALUE
+	has_value "$@" || wait_for 10 has_value "$@"
+	is "$(value "$1" "$2")" "$3" "$2"
+}
+
+"$BIN/dsec-serve" init "$dir" --name n1 --host 127.0.0.1 >/dev/null
+# shellcheck disable=SC2046 # four numbers
+set -- $(ports 4)
+node_port=$1 control_port=$2 node_watch=$3 control_watch=$4
+jq --arg a "127.0.0.1:$1" --arg b "127.0.0.1:$2" --arg c "127.0.0.1:$3" \
+	--arg d "127.0.0.1:$4" '.node.listen = [$a] | .control.listen = [$b] |
+	.node.metrics = $c | .control.metrics = $d |
+	.control.nodes = [{"name":"n1","address":$a}]' <"$dir/serve.json" \
+	>"$T/json" && cat "$T/json" >"$dir/serve.json"
+
+start control
+control=$pid
+is "$(code "$control_watch" /healthz)" 200 'a control alone is healthy'
+is "$(code "$control_watch" /readyz)" 503 '... and not ready'
+is "$(get "$control_watch" /readyz)" 'no node is live' '... and says why'
+start node
+node=$pid
+ready() { [ "$(code "$control_watch" /readyz)" = 200 ]; }
+wait_for 30 ready
+ok $? 'with a node it is'
+is "$(code "$node_watch" /readyz)" 200 'so is the node'
+
+rec=$(one "127.0.0.1:$control_port" '{"program":"run","name":"a","project":"root/rl"}')
+json_is "$rec" true 'a sandbox by way of the control' .ok
+one "127.0.0.1:$control_port" '{"program":"exec","sandbox":"a","command":"true"}' >/dev/null
+one "127.0.0.1:$control_port" '{"program":"exec","sandbox":"b","command":"true"}' >/dev/null
+one "127.0.0.1:$control_port" '{"program":"dance"}' >/dev/null
+one "127.0.0.1:$control_port" \
+	'{"program":"run","memory_limit_mb":16000000}' >/dev/null
+
+is_value "$control_watch" 'dsec_requests_total{program="run",op="",code="ok"}' 1
+is_value "$control_watch" \
+	'dsec_requests_total{program="exec",op="",code="sandbox_unknown"}' 1
+is_value "$control_watch" \
+	'dsec_requests_total{program="other",op="",code="unsupported"}' 1
+is_value "$control_watch" 'dsec_request_seconds_count{program="run",op=""}' 2
+is_value "$control_watch" 'dsec_refusals_total{program="run",code="memory"}' 1
+is_value "$control_watch" 'dsec_node_state{node="n1",state="live"}' 1
+is_value "$control_watch" 'dsec_sandboxes{node="n1",backend="container"}' 1
+is_value "$control_watch" 'dsec_sandboxes_by_project{project="root/rl"}' 1
+is_value "$control_watch" 'dsec_sandboxes_by_state{node="n1",state="running"}' 1
+is_value "$control_watch" 'dsec_claimed{node="n1",resource="memory_mb"}' 512
+is_value "$node_watch" 'dsec_requests_total{program="run",op="",code="ok"}' 1
+code=$(dsec-admit --report | jq -r .node)
+is_value "$node_watch" "dsec_sandboxes{node=\"$code\",backend=\"container\"}" 1
+like "$(get "$node_watch" /metrics)" \
+	'^dsec_coprocess_restarts\{node=".*",program="dsec-run"\} 0$' \
+	'the programs behind it'
+rec=$(one "127.0.0.1:$control_port" '{"program":"pause","sandbox":"a","level":"freeze"}')
+json_is "$rec" true 'paused' .ok || diag "$rec"
+is_value "$control_watch" 'dsec_sandboxes_by_state{node="n1",state="paused"}' 1
+if command -v promtool >/dev/null; then
+	get "$control_watch" /metrics | promtool check metrics >/dev/null 2>&1
+	ok $? 'Prometheus reads it'
+fi
+
+kill "$node"
+wait "$node"
+lost() { [ "$(code "$control_watch" /readyz)" = 503 ]; }
+wait_for 30 lost
+ok $? 'without the node it is not ready'
+is_value "$control_watch" 'dsec_node_state{node="n1",state="away"}' 1
+kill "$control"
+wait "$control"
+: "$node_port"
+
+done_testing
