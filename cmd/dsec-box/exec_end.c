@@ -75,6 +75,14 @@ static void answer_all(struct exec *x, json_t *rec)
 		ask_answer(x->waiters, json_incref(rec));
 }
 
+/* A file operation that went wrong, or was ended with its client, was not done
+ * and may be tried again with its key. */
+static bool was_done(const json_t *rec)
+{
+	return !strcmp(json_str(rec, "outcome"), "exited") &&
+	       json_int(rec, "exit_code", -1) == 0;
+}
+
 /* The record is kept and answered; the command is history. */
 static void complete(struct exec *x)
 {
@@ -88,6 +96,8 @@ static void complete(struct exec *x)
 			json_object_set_new(rec, "durable", json_false());
 		if (json_write_file(b->out_fd, file, rec, 0, NULL) < 0)
 			json_object_set_new(rec, "kept", json_false());
+	} else if (rec && x->key && was_done(rec)) {
+		repeat_keep(b, -1, x->key, x->key_hash, rec, NULL);
 	}
 	answer_all(x, rec);
 	json_decref(rec);

@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/proc.h"
 #include "exec.h"
+#include "repeat.h"
 #include "starter.h"
 #include "wire/field.h"
 #include "pause.h"
@@ -148,6 +149,18 @@ static int start(struct exec *x, struct ask *a, const json_t *req,
 	return 1;
 }
 
+/* Its own, not its client's: what was done is known when he is gone. */
+static int take_key(struct exec *x, const json_t *req, struct err *e)
+{
+	const char *key = json_str(req, "key");
+
+	if (!*key)
+		return 0;
+	x->key = strdup(key);
+	x->key_hash = repeat_hash(req);
+	return x->key ? 0 : err_sys(e, ENOMEM, "key");
+}
+
 int exec_file(struct ask *a, json_t *req, struct err *e)
 {
 	struct box *b = a->box;
@@ -162,7 +175,9 @@ int exec_file(struct ask *a, json_t *req, struct err *e)
 	x = exec_new(b, EXEC_FILE, e);
 	if (!x)
 		return e->r;
-	r = start(x, a, req, e);
+	r = take_key(x, req, e);
+	if (r == 0)
+		r = start(x, a, req, e);
 	if (r < 0)
 		exec_undo(x);
 	return r;

@@ -504,7 +504,7 @@ static int take(struct ask *a, json_t *req, struct err *e)
 	if (r != 0)
 		return r;
 	key = json_str(req, "key");
-	if (*key && op->fn != exec_request) {
+	if (*key && op->fn != exec_request && op->fn != exec_file) {
 		free(a->key); /* it may have been parked */
 		a->key = strdup(key);
 		a->key_hash = repeat_hash(req);

@@ -22,7 +22,13 @@ static int next_record(struct file_call *c, struct ctl_record *ret,
 	}
 }
 
-/* It was run before, for the same key: its exit status says how that ended. */
+/* How often a request is made again whose like was ended under way. */
+#define REPEATS 5
+
+/*
+ * It was run before, for the same key: its exit status says how that ended.
+ * -EAGAIN: it was ended with the client it had, and was not done.
+ */
 static int repeated(struct file_call *c, const json_t *rec, struct err *e)
 {
 	int64_t status = json_int(rec, "exit_code", -1);
@@ -30,6 +36,11 @@ static int repeated(struct file_call *c, const json_t *rec, struct err *e)
 
 	if (r < 0)
 		return r;
+	if (strcmp(json_str(rec, "outcome"), "exited")) {
+		err_set(e, -EAGAIN, "busy",
+			"the first request of this key was ended");
+		return -EAGAIN;
+	}
 	c->repeated = status == 0;
 	err_set(e, -EALREADY, "internal",
 		"the first request of this key failed so");
@@ -44,17 +55,22 @@ int file_helper_start(struct file_call *c, json_t *args, const char *user,
 {
 	auto_ctl_record struct ctl_record rec = {0};
 	auto_json json_t *req = NULL;
+	unsigned tries = REPEATS;
 	struct helper h;
 	int r;
 
 	r = json_pack_or(&req, e, "{s:s, s:O, s:s*, s:s*}", "op", "file",
 			 "args", args, "user", user, "key", c->key);
-	if (r == 0)
+	if (r < 0)
+		return r;
+	do {
+		ctl_record_done(&rec);
 		r = ctl_send(c->ctl, req, NULL, 0, e);
-	if (r == 0)
-		r = next_record(c, &rec, e);
-	if (r == 0 && rec.final)
-		r = repeated(c, rec.rec, e);
+		if (r == 0)
+			r = next_record(c, &rec, e);
+		if (r == 0 && rec.final)
+			r = repeated(c, rec.rec, e);
+	} while (r == -EAGAIN && --tries > 0);
 	if (r < 0)
 		return r;
 	h = (struct helper){ctl_take_fd(&rec, "stdin"),

@@ -92,7 +92,12 @@ node=$pid
 live node ${SDK_TESTS-live}
 start control
 control=$pid
-wait_for 20 grep -q . "$T/control.log"
 # shellcheck disable=SC2086 # a list of words
-live control ${SDK_TESTS-live.Commands live.Streams live.Life live.Copies}
+live control ${SDK_TESTS-live.Commands live.Streams live.Life live.Ports}
+kill "$control"
+control=''
+# Calls while daemons are killed; it starts controls of its own.
+SDK_SERVE=$D SDK_NODE_LOG=$T/node.log
+export SDK_SERVE SDK_NODE_LOG
+live control "${SDK_CHAOS-live_chaos}"
 done_testing

@@ -35,10 +35,11 @@ _FILTERS: Dict[str, Tuple[List[str], int]] = {
     "pause": ([], 500),
     "fork": ([], 64),
     "net": ([], 64),
+    "img": ([], 16),
     "wait": (["--wait"], 4000),
 }
 _PROGRAM = {"one-shot": "run", "wait": "ps"}
-_COPIES_ARE_OURS = {"fork"}
+_NO_JOBS = {"fork", "img", "wait"}
 
 
 async def _end(proc: asyncio.subprocess.Process, grace: float) -> None:
@@ -66,8 +67,8 @@ class _Filter:
     def __init__(self, name: str, path: str, env: Mapping[str, str]) -> None:
         args, self._most = _FILTERS[name]
         self._argv = [path] + args
-        if name not in _COPIES_ARE_OURS and name != "wait":
-            self._argv += ["--jobs", str(min(self._most + 8, 65536))]
+        if name not in _NO_JOBS:
+            self._argv += ["--jobs", str(self._most + 8)]
         self.name = name
         self._env = dict(env)
         self._proc: Optional[asyncio.subprocess.Process] = None
@@ -463,8 +464,8 @@ class LocalTransport(Transport):
         if program == "ps" and fields.get("op") == "wait":
             fields = {k: v for k, v in fields.items() if k != "op"}
             program = "wait"
-        elif program == "ps":
-            return await self.select("ps", fields)
+        elif program in ("ps", "report"):
+            return await self.select(program, fields)
         if program == "run" and (fields.get("rm") or fields.get("wait")):
             program = "one-shot"
         return await self._filter(program).ask(fields, on_event, last, orphan)
@@ -479,7 +480,9 @@ class LocalTransport(Transport):
         fields = dict(fields)
         if program == "ps":
             args = ["--json"] + _ps_flags(fields)
-        stdin = b"" if program == "ps" else encode({"id": 1, **fields})
+        elif program == "report":
+            program, args = "admit", ["--report"]
+        stdin = b"" if args else encode({"id": 1, **fields})
         proc = await asyncio.create_subprocess_exec(
             self._path(program), *args, stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,

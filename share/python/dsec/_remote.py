@@ -20,8 +20,9 @@ from . import _tar
 from ._transport import Channel, Lost, Transport
 from ._wire import (DATA_MAX, READ_LIMIT, WINDOW, Guard, Line, OnEvent,
                     Pending, decode, encode, one, split_address)
-from .errors import (BadRequest, DeadlineExceeded, DSecError, FileError,
-                     NodeError, PolicyDenied, ProtocolError, error_of)
+from .errors import (BadRequest, Busy, ConnectionLost, DeadlineExceeded,
+                     DSecError, FileError, NodeError, PolicyDenied,
+                     ProtocolError, error_of)
 from .types import bytes_field, bytes_of
 
 log = logging.getLogger("dsec")
@@ -472,7 +473,11 @@ class _RemoteChannel(Channel):
     async def record(self) -> Line:
         line = await self.final()
         if line.get("ok") is not True:
-            raise error_of(line)
+            error = error_of(line)
+            if isinstance(error, (Busy, ConnectionLost)):
+                # Of the way to it, not of the command: it may be taken again.
+                raise Lost(str(error))
+            raise error
         return line
 
     def _hang_up(self) -> None:

@@ -348,6 +348,20 @@ class DSecClient:
         await self._core.ask("fork", fields, keyed=True,
                              timeout=self._core.timeout)
 
+    # --- anything else ----------------------------------------------------------
+
+    async def request(self, program: str, *, timeout: Optional[float] = None,
+                      on_event: Optional[Callable[[Line], None]] = None,
+                      **fields: Any) -> Line:
+        """A request of PROTOCOL.md as it is, for what has no method here:
+        ``request("img", op="ls", on_event=print)``, ``request("report")``, of
+        a control ``request("nodes", on_event=print)``.  Its final record;
+        give a ``key`` to what changes something."""
+        records = await self._core.call(
+            program, fields, timeout=self._time(timeout), on_event=on_event,
+            repeatable="key" in fields)
+        return records[0] if records else {}
+
     def _time(self, timeout: Optional[float]) -> float:
         return self._core.timeout if timeout is None else timeout
 

@@ -428,6 +428,9 @@ class DSecClient(_Wrapped[aclient.DSecClient]):
     def snapshots(self, project: Optional[str] = None) -> List[Snapshot]:
         return self._loop.run(self.inner.snapshots(project))
 
+    def request(self, program: str, **how: Any) -> Line:
+        return self._loop.run(self.inner.request(program, **how))
+
     def remove_snapshot(self, snapshot: str,
                         project: Optional[str] = None) -> None:
         self._loop.run(self.inner.remove_snapshot(snapshot, project))

@@ -496,6 +496,16 @@ class Life(Live):
         # More than the node has: waiting is of no use, and it says so.
         self.assertFalse(e.exception.retry)
 
+    async def test_request(self):
+        """requests that have no method of their own"""
+        report = await self.client.request("report")
+        self.assertIn("memory_mb", str(report))
+        with self.assertRaises(dsec.NotFound) as e:
+            await self.client.request("img", op="ls")
+        self.assertEqual(e.exception.code, "image_unknown")
+        with self.assertRaises(dsec.DSecError):
+            await self.client.request("no-such-program")
+
     async def test_one_shot(self):
         """one command in a sandbox that is gone afterwards"""
         r = await self.client.run_once(small(command="echo $((1+2))"))
