@@ -12,7 +12,7 @@ F=$T/foreign
 here=$(dirname "$0")
 
 client() { # WHAT [ARG...]
-	timeout 120 python3 "$here/serve_tls.py" "$D" "$port" "$@"
+	timeout 280 python3 "$here/serve_tls.py" "$D" "$port" "$@"
 }
 
 # --- certificates ------------------------------------------------------------
@@ -50,10 +50,10 @@ start() { # LIMITS
 	mkfifo "$T/ready"
 	dsec-serve control "$D" --ready-fd 3 3>"$T/ready" 2>>"$T/log" &
 	pid=$!
-	read -r ready address <"$T/ready"
+	read -r ready <"$T/ready"
 	rm "$T/ready"
-	port=${address##*:}
-	is "$ready" ready "it serves on ${address%:*}"
+	port=$(field "$ready" .address | sed 's/.*://')
+	like "$ready" '"event":"ready"' "it serves"
 }
 stop() {
 	kill "$pid"
