@@ -100,8 +100,8 @@ is "$(ask ps --task t | jq -r 'select(has("ok")).count')" 6 \
 
 is "$(for s in $(jq -r .sandbox "$T/made"); do
 	printf '{"sandbox":"%s","command":"echo $0"}\n' "$s"
-done | ask exec | jq -r 'select(has("ok")).stdout' | tr -d '\n')" \
-	shshshshshsh "each is found by its id"
+done | ask exec | jq -r 'select(has("ok")) | .stdout // .error' | sort -u)" \
+	/bin/sh "each is found by its id" || diag "$(cat "$T/log-c1" "$T"/log-n?)"
 is "$(one run '{"name":"n","node_labels":{},"memory_limit_mb":64}' |
 	jq -r .ok)" true "one with a name"
 is "$(one exec '{"sandbox":"n","command":["echo","hi"]}' | jq -r .stdout)" hi \
