@@ -264,7 +264,7 @@ int verb_control(const struct args *a, struct err *e)
 {
 	struct control *c = calloc(1, sizeof(*c));
 	char address[SERVER_ADDR_MAX] = "";
-	char line[SERVER_ADDR_MAX + 48];
+	char line[SERVER_ADDR_MAX + 16];
 	int r;
 
 	if (!c)
@@ -274,8 +274,7 @@ int verb_control(const struct args *a, struct err *e)
 		serve_ready(a->ready_fd, e->msg);
 		return r;
 	}
-	snprintf(line, sizeof(line), "{\"event\":\"ready\",\"address\":\"%s\"}",
-		 address);
+	snprintf(line, sizeof(line), "ready %s", address);
 	serve_ready(a->ready_fd, line);
 	log_info("%s serves on %s", tls_own(c->tls)->name, address);
 	r = loop_run(c->loop, e);

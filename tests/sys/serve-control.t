@@ -37,7 +37,7 @@ serve() { # ROLE DIR LOG, in the environment: who
 	"$BIN/dsec-serve" "$1" "$2" --ready-fd 9 9>"$T/ready" 2>>"$T/log-$3" &
 	served=$!
 	wait_for 30 test -s "$T/ready" || diag "$(tail "$T/log-$3")"
-	address=$(jq -r .address <"$T/ready")
+	read -r _ address <"$T/ready"
 }
 
 # --- the cluster ---------------------------------------------------------------

@@ -50,10 +50,10 @@ start() { # LIMITS
 	mkfifo "$T/ready"
 	dsec-serve control "$D" --ready-fd 3 3>"$T/ready" 2>>"$T/log" &
 	pid=$!
-	read -r ready <"$T/ready"
+	read -r ready address <"$T/ready"
 	rm "$T/ready"
-	port=$(field "$ready" .address | sed 's/.*://')
-	like "$ready" '"event":"ready"' "it serves"
+	port=${address##*:}
+	is "$ready" ready "it serves on ${address%:*}"
 }
 stop() {
 	kill "$pid"
