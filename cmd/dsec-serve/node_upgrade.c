@@ -85,10 +85,26 @@ static int hand_over(struct starter *s, struct err *e)
 	return r;
 }
 
+/* Who asked for it left the path of the program; else it is our own. */
+static void take_path(struct starter *s)
+{
+	auto_free char *text = NULL;
+	char path[PATH_MAX];
+	size_t len;
+
+	if (tree_path(path, NULL, "%s/serve/upgrade", s->tree.run) < 0 ||
+	    fd_read_file(AT_FDCWD, path, PATH_MAX - 1, &text, &len, NULL) < 0)
+		return;
+	(void)unlink(path);
+	if (*text == '/' && strlen(text) == len)
+		memcpy(s->exe, text, len + 1);
+}
+
 void upgrade(struct starter *s)
 {
 	struct err e = {0};
 
+	take_path(s);
 	log_info("hands over to '%s'", s->exe);
 	if (hand_over(s, &e) < 0)
 		log_err(&e);
@@ -197,6 +213,29 @@ static int read_lock(int64_t *ret_generation, pid_t *ret_pid, struct err *e)
 				      "no node daemon serves '%s'", t.run);
 }
 
+static int leave_path(struct err *e)
+{
+	char exe[PATH_MAX], path[PATH_MAX];
+	auto_close int dir = -1;
+	struct tree t;
+	ssize_t n;
+	int r;
+
+	n = readlink("/proc/self/exe", exe, sizeof(exe));
+	if (n < 0 || n == sizeof(exe))
+		return err_sys(e, n < 0 ? errno : ENAMETOOLONG,
+			       "find our own program");
+	r = tree_init(&t, e);
+	if (r == 0)
+		r = tree_path(path, e, "%s/serve", t.run);
+	if (r < 0)
+		return r;
+	dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (dir < 0)
+		return err_sys(e, errno, "open '%s'", path);
+	return fd_replace(dir, "upgrade", exe, (size_t)n, 0, e);
+}
+
 int node_upgrade(struct err *e)
 {
 	uint64_t until = clock_ms() + WAIT_MS;
@@ -204,6 +243,8 @@ int node_upgrade(struct err *e)
 	pid_t pid;
 	int r = read_lock(&was, &pid, e);
 
+	if (r == 0)
+		r = leave_path(e);
 	if (r < 0)
 		return r;
 	if (kill(pid, SIGUSR2) < 0)
