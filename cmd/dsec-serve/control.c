@@ -68,6 +68,7 @@ static int load(struct control *c, struct err *e)
 	c->auth = auth;
 	c->conf = conf;
 	c->stamp = serveconf_stamp(c->dir, &c->conf, &c->conf.control);
+	control_recheck(c);
 	return members_load(c, e);
 }
 

@@ -169,6 +169,8 @@ struct control {
 
 /* control_route.c */
 extern const struct server_ops control_ops;
+/* control_recheck(c): cut off who has no binding any more. */
+void control_recheck(struct control *c);
 /* job_end(j, rec): ${rec} is taken over.  job_fail(j, why). */
 void job_end(struct job *j, json_t *rec);
 void job_fail(struct job *j, const struct err *why);

@@ -452,7 +452,38 @@ static void on_ended(void *arg, const struct call *k, const json_t *rec)
 	watch_ended(c->watch, k, rec);
 }
 
+/* A token that is nobody's is not taken; a certificate without a binding may
+ * bring one. */
+static int on_come(void *arg, struct client *cl, struct err *e)
+{
+	const struct control *c = arg;
+
+	if (!*cl->token_sha256 || auth_by_digest(c->auth, cl->token_sha256))
+		return 0;
+	return err_set(e, -EACCES, "permission", "the token has no binding");
+}
+
+/* Whose binding was taken away is cut off from what he began. */
+static void let_go(void *arg, struct client *cl)
+{
+	const struct control *c = arg;
+	struct err e = {0};
+
+	if (cl->ncalls == 0 || cl->who.kind != TLS_CLIENT || binding_of(c, cl))
+		return;
+	err_set(&e, -EACCES, "permission", "%s has no binding any more",
+		cl->uri);
+	conn_finish(cl->c, &e);
+}
+
+void control_recheck(struct control *c)
+{
+	if (c->server)
+		server_each(c->server, let_go, c);
+}
+
 const struct server_ops control_ops = {
+	.may = on_come,
 	.begin = on_begin,
 	.stop = on_stop,
 	.ended = on_ended,

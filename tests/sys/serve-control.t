@@ -23,10 +23,10 @@ n2_gone() {
 	[ -z "$(find /sys/fs/cgroup -type d -path "*/$DSEC_CGROUP-2*" 2>/dev/null)" ]
 }
 finish() {
-	kill $c1 $c2 2>/dev/null
+	for daemon in "$c1" "$c2"; do kill "$daemon"; done 2>/dev/null
 	as_n2 timeout 20 dsec-pause --stop --grace 0 --project root \
 		</dev/null >/dev/null 2>&1
-	kill $n1 $n2 2>/dev/null
+	for daemon in "$n1" "$n2"; do kill "$daemon"; done 2>/dev/null
 	wait
 	wait_for 5 n2_gone || diag "groups of the second node are left"
 	tree_end "$1"
@@ -98,10 +98,11 @@ is "$(ask ps --task t | jq -r 'select(has("ok")).count')" 6 \
 
 # --- finding -----------------------------------------------------------------------
 
-is "$(for s in $(jq -r .sandbox "$T/made"); do
+for s in $(jq -r .sandbox "$T/made"); do
 	printf '{"sandbox":"%s","command":"echo $0"}\n' "$s"
-done | ask exec | jq -r 'select(has("ok")) | .stdout // .error' | sort -u)" \
-	/bin/sh "each is found by its id" || diag "$(cat "$T/log-c1" "$T"/log-n?)"
+done | ask exec | jq -c 'select(has("ok"))' >"$T/execs"
+is "$(jq -r .stdout "$T/execs" | sort | uniq -c | tr -s ' ')" " 6 /bin/sh" \
+	"each is found by its id" || diag "$(cat "$T/execs")"
 is "$(one run '{"name":"n","node_labels":{},"memory_limit_mb":64}' |
 	jq -r .ok)" true "one with a name"
 is "$(one exec '{"sandbox":"n","command":["echo","hi"]}' | jq -r .stdout)" hi \
@@ -120,9 +121,11 @@ while :; do
 	seen="$seen $(jq -r '.record.sandbox // empty' "$T/page")"
 	after=$(jq -r 'select(has("ok")).next // empty' "$T/page")
 	pages=$((pages + 1))
-	[ -n "$after" ] && [ $pages -lt 9 ] || break
+	if [ -z "$after" ] || [ $pages -ge 9 ]; then
+		break
+	fi
 done
-is "$(printf '%s\n' $seen | sort -u | wc -l) $pages" "8 3" "a list by pages"
+is "$(printf '%s\n' "$seen" | tr -s ' ' '\n' | sed '/^$/d' | sort -u | wc -l) $pages" "8 3" "a list by pages"
 
 # --- bytes --------------------------------------------------------------------------
 

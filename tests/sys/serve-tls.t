@@ -79,6 +79,9 @@ json_is "$(DSEC_TOKEN=$token DSEC_CERT=$D/bob.pem DSEC_KEY=$D/bob.key \
 DSEC_TOKEN=$token DSEC_CERT=$D/bob.pem DSEC_KEY=$D/bob.key DSEC_CA=$D/ca.pem \
 	run dsec --server "127.0.0.1:$port" run -- true
 is "$status" 77 "no more than that"
+DSEC_TOKEN=${token}x DSEC_CERT=$D/bob.pem DSEC_KEY=$D/bob.key \
+	DSEC_CA=$D/ca.pem run dsec --server "127.0.0.1:$port" ps
+isnt "$status" 0 "a token of nobody's is no use"
 run dsec-serve client --server "127.0.0.1:$port" --cert "$D/client.pem" \
 	--key "$D/client.key" --ca "$D/ca.pem" --peer dsec://control/c2 ps
 isnt "$status" 0 "a client knows whom it wants"
