@@ -249,6 +249,8 @@ static int start(struct control *c, const char *dir, char *address,
 	if (r == 0)
 		r = drop(c->conf.user, e);
 	if (r == 0)
+		r = control_audit_open(c, dir, e);
+	if (r == 0)
 		r = placer_open(c, e);
 	if (r < 0)
 		return r;
@@ -279,6 +281,7 @@ int verb_control(const struct args *a, struct err *e)
 	serve_ready(a->ready_fd, line);
 	log_info("%s serves on %s", tls_own(c->tls)->name, address);
 	r = loop_run(c->loop, e);
-	/* There is no state to be saved, and nobody to wait for. */
+	/* There is no other state to be saved, and nobody to wait for. */
+	audit_close(c->audit);
 	return r < 0 ? r : EXIT_OK;
 }

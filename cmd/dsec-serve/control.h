@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 
 #include "serve.h"
+#include "serve/audit.h"
 #include "serve/auth.h"
 #include "serve/coproc.h"
 #include "watch.h"
@@ -153,6 +154,7 @@ struct control {
 	struct conn_env env;
 	struct server *server;
 	struct watch *watch; /* or NULL */
+	struct audit *audit; /* or NULL */
 	struct member *members;
 	struct coproc *place;
 	char place_path[PATH_MAX];
@@ -166,6 +168,14 @@ struct control {
 	bool closing;
 	char run_id[24];
 };
+
+/* control_audit.c */
+/* control_audit_open(c, dir, e): where the configuration says so.
+ * control_audit_denied(c, k, rec): if that is what ${rec} says. */
+must_check int control_audit_open(struct control *c, const char *dir,
+				  struct err *e);
+void control_audit_denied(struct control *c, const struct call *k,
+			  const json_t *rec);
 
 /* control_route.c */
 extern const struct server_ops control_ops;

@@ -450,6 +450,7 @@ static void on_ended(void *arg, const struct call *k, const json_t *rec)
 	struct control *c = arg;
 
 	watch_ended(c->watch, k, rec);
+	control_audit_denied(c, k, rec);
 }
 
 /* A token that is nobody's is not taken; a certificate without a binding may

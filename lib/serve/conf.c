@@ -218,8 +218,8 @@ static int take_node(struct serveconf *c, struct err *e)
 
 static int take_control(struct serveconf *c, struct err *e)
 {
-	static const char *const keys[] = {"listen",  "cert",  "key",
-					   "metrics", "peers", "nodes"};
+	static const char *const keys[] = {"listen", "cert",  "key",  "metrics",
+					   "audit",  "peers", "nodes"};
 	const json_t *obj = json_object_get(c->obj, "control");
 	int r;
 
@@ -228,6 +228,10 @@ static int take_control(struct serveconf *c, struct err *e)
 	r = known(obj, "control", keys, array_len(keys), e);
 	if (r == 0)
 		r = take_role(obj, "control", &c->control, e);
+	if (r == 0)
+		r = text(obj, "audit", "", &c->audit, e);
+	if (r == 0 && !*c->audit)
+		c->audit = NULL;
 	if (r == 0)
 		r = take_peers(obj, "peers", &c->peers, e);
 	return r < 0 ? r : take_peers(obj, "nodes", &c->nodes, e);

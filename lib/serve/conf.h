@@ -36,7 +36,8 @@ struct serveconf {
 	const char *name;
 	const char *ca, *crl; /* files, relative to the directory */
 	struct serveconf_role node, control;
-	const char *user; /* of a node: who speaks to the network; or NULL */
+	const char *audit; /* of a control: a file, or NULL */
+	const char *user;  /* of a node: who speaks to the network; or NULL */
 	struct serveconf_peers peers, nodes; /* of a control */
 	const json_t *clients;		     /* see auth_new(); or NULL */
 	struct conn_limits conn_limits;

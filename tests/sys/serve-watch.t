@@ -54,6 +54,8 @@ node_port=$1 control_port=$2 node_watch=$3 control_watch=$4
 jq --arg a "127.0.0.1:$1" --arg b "127.0.0.1:$2" --arg c "127.0.0.1:$3" \
 	--arg d "127.0.0.1:$4" '.node.listen = [$a] | .control.listen = [$b] |
 	.node.metrics = $c | .control.metrics = $d |
+	.control.audit = "denied.jsonl" | .clients[0].operations = ["run",
+		"exec", "pause", "ps"] |
 	.control.nodes = [{"name":"n1","address":$a}]' <"$dir/serve.json" \
 	>"$T/json" && cat "$T/json" >"$dir/serve.json"
 
@@ -74,6 +76,16 @@ json_is "$rec" true 'a sandbox by way of the control' .ok
 one "127.0.0.1:$control_port" '{"program":"exec","sandbox":"a","command":"true"}' >/dev/null
 one "127.0.0.1:$control_port" '{"program":"exec","sandbox":"b","command":"true"}' >/dev/null
 one "127.0.0.1:$control_port" '{"program":"dance"}' >/dev/null
+one "127.0.0.1:$control_port" '{"program":"net","sandbox":"a","deny_all":true}' \
+	>/dev/null
+denied() { [ -s "$dir/denied.jsonl" ]; }
+wait_for 10 denied
+json_is "$(cat "$dir/denied.jsonl")" \
+	'[1,"dsec://client/admin","net","a","deny","permission"]' \
+	'what it turns away is in its audit log' \
+	'[.seq, .who, .program, .sandbox, .decision, .code]'
+run "$BIN/dsec-serve" audit verify "$dir/denied.jsonl"
+is "$status" 0 '... which verifies'
 one "127.0.0.1:$control_port" \
 	'{"program":"run","memory_limit_mb":16000000}' >/dev/null
 
