@@ -225,7 +225,7 @@ install: all
 	install -m 644 share/net/*.json $(DESTDIR)$(PREFIX)/share/dsec/net
 	install -d $(DESTDIR)$(PREFIX)/share/dsec/python/dsec \
 		$(DESTDIR)$(PREFIX)/share/dsec/python/examples
-	install -m 644 share/python/pyproject.toml share/python/README.md \
+	install -m 644 $(addprefix share/python/,pyproject.toml _build.py README.md) \
 		$(DESTDIR)$(PREFIX)/share/dsec/python
 	install -m 644 $(wildcard share/python/dsec/*.py) share/python/dsec/py.typed \
 		$(DESTDIR)$(PREFIX)/share/dsec/python/dsec

@@ -92,7 +92,7 @@ class _Filter:
     async def _start(self) -> asyncio.subprocess.Process:
         async with self._starting:
             if self._closed:
-                raise Lost("the client is closed", sent=False)
+                raise RuntimeError("the client is closed")
             if self._proc is not None:
                 return self._proc
             if self._deaths:

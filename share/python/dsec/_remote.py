@@ -547,7 +547,7 @@ class RemoteTransport(Transport):
             self._connecting = asyncio.Lock()
         async with self._connecting:
             if self._closed:
-                raise Lost("the client is closed", sent=False)
+                raise RuntimeError("the client is closed")
             if self._connection is not None:
                 if self._connection.lost is None:
                     return self._connection

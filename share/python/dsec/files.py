@@ -10,7 +10,7 @@ from typing import (TYPE_CHECKING, AsyncIterator, List, Optional, Union)
 
 from ._wire import Line
 from .errors import FileError, NotFound
-from .types import FileEntry, FileEvent, bytes_field, bytes_of
+from .types import FileEntry, FileEvent, bytes_field, bytes_of, data_field
 
 if TYPE_CHECKING:
     from ._core import Core
@@ -89,7 +89,7 @@ class Files:
             await self._write_large(path, raw, mode, parents, user, timeout)
             return
         fields = {**self._fields("write", path, user),
-                  **bytes_field("data", raw)}
+                  **data_field("data", raw)}
         if mode is not None:
             fields["mode"] = f"{mode:04o}"
         if parents:

@@ -10,7 +10,8 @@ from typing import (TYPE_CHECKING, Any, AsyncIterator, Dict, List, Optional,
 from ._transport import Channel, Lost
 from ._wire import Guard, Line, backoff, new_key
 from .errors import ConnectionLost, DSecError
-from .types import CommandResult, OutputChunk, bytes_field, bytes_of
+from .types import (CommandResult, OutputChunk, bytes_field, bytes_of,
+                    data_field)
 
 if TYPE_CHECKING:
     from ._core import Core
@@ -277,7 +278,7 @@ class Process:
     async def _input(self, data: bytes, close: bool) -> None:
         """A piece with a key of its own: it arrives once."""
         fields: Line = {"op": "input", "sandbox": self.sandbox,
-                        "exec": self.exec_id, **bytes_field("data", data)}
+                        "exec": self.exec_id, **data_field("data", data)}
         if close:
             fields["close"] = True
         try:

@@ -13,7 +13,7 @@ from .errors import (DSecError, NotFound, PartialFailure, SandboxStopped,
 from .files import Files
 from .process import Process
 from .types import (CommandInfo, CommandResult, OperationResult, OutputChunk,
-                    SandboxEnd, SandboxInfo, Snapshot, bytes_of)
+                    SandboxEnd, SandboxInfo, Snapshot, bytes_of, data_field)
 
 if TYPE_CHECKING:
     from ._core import Core
@@ -275,7 +275,7 @@ class Sandbox(_Commands):
                 piece = data[at:at + 256 * 1024]
                 at += len(piece)
                 fields: Line = {"op": "input", "sandbox": self.id,
-                                "exec": exec_id, **_data(piece)}
+                                "exec": exec_id, **data_field("data", piece)}
                 if at >= len(data):
                     fields["close"] = True
                 await self._core.ask("exec", fields, keyed=True)
@@ -530,11 +530,6 @@ class Sandbox(_Commands):
             await self.stop(grace=0)
         except (SandboxStopped, NotFound):
             pass
-
-
-def _data(data: bytes) -> Line:
-    from .types import bytes_field
-    return bytes_field("data", data)
 
 
 async def _copy(reader: asyncio.StreamReader,

@@ -19,6 +19,7 @@ __all__ = [
 ]
 
 Record = Dict[str, Any]
+_SHORT = 100 * 1024
 
 
 def bytes_of(record: Mapping[str, Any], key: str) -> bytes:
@@ -53,6 +54,14 @@ def bytes_field(key: str, value: Union[str, bytes]) -> Record:
         return {key: value.decode("utf-8")}
     except UnicodeDecodeError:
         return {key + "_b64": base64.b64encode(value).decode("ascii")}
+
+
+def data_field(key: str, data: bytes) -> Record:
+    """The same for content, of which text may be six times as long in a line:
+    what is not short is base64."""
+    if len(data) <= _SHORT:
+        return bytes_field(key, data)
+    return {key + "_b64": base64.b64encode(data).decode("ascii")}
 
 
 def _int(record: Mapping[str, Any], key: str) -> int:

@@ -66,6 +66,8 @@ class Commands(Live):
         self.assertEqual((await sb.run(["cat"], stdin="")).stdout, "")
         r = await sb.run(["true"], stdin=data)
         self.assertTrue(r.ok)
+        r = await sb.run(["wc", "-c"], stdin="\x01" * 300000)
+        self.assertEqual(r.stdout.strip(), "300000")
 
     async def test_many_at_once(self):
         """60 commands at once through one program"""
@@ -370,6 +372,9 @@ class FilesTest(Live):
             await f.read("/tmp")
         with self.assertRaises(dsec.AlreadyExists):
             await f.mkdir("/tmp/a")
+        for text in ("\x01" * 380000, "\\\"" * 190000):
+            await f.write("/tmp/odd", text)
+            self.assertTrue(await f.read_text("/tmp/odd") == text)
         data = os.urandom(5 * MB + 17)
         await f.write("/tmp/large", data, mode=0o640)
         self.assertEqual(await f.read("/tmp/large"), data)

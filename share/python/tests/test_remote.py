@@ -14,6 +14,7 @@ import unittest
 
 import dsec
 from dsec import DSecClient, DSecRunArgs, RetryPolicy, _core
+from dsec.types import bytes_of
 from dsec._remote import RemoteSettings, RemoteTransport, remote_settings
 from fake import HELLO, Drop, FakeServer, fail
 
@@ -307,7 +308,7 @@ class Streams(Fake):
                 n += 1
                 if req["key"] not in keys:
                     keys.add(req["key"])
-                    got.append(req.get("data", ""))
+                    got.append(bytes_of(req, "data").decode())
                 if n % 2:
                     raise Drop
                 return {}
