@@ -344,6 +344,26 @@ static size_t fill(struct conn *c, bool *ret_more)
 	return len;
 }
 
+/* Bytes that nobody reads would have the kernel reset the connection, and the
+ * last record be lost with it. */
+static void drop_in(struct conn *c)
+{
+	struct err e = {0};
+	ssize_t n = 1;
+
+	for (unsigned i = 0; i < READS * READS && n > 0; i++)
+		n = tls_stream_read(c->tls, c->env->scratch, SCRATCH, &e);
+	if (n == 0 || (n < 0 && n != -EAGAIN))
+		die(c, NULL);
+}
+
+static void linger(struct conn *c)
+{
+	c->lingers = true;
+	if (tls_stream_end(c->tls) < 0)
+		die(c, NULL);
+}
+
 static void take_in(struct conn *c)
 {
 	bool more = true;
@@ -387,15 +407,20 @@ static void settle(struct conn *c)
 {
 	bool empty = conn_out_len(c) == 0;
 
-	if (empty && (c->state == CONN_CLOSE ||
-		      (c->state == CONN_OPEN && c->eof_told && c->busy == 0)))
+	if (empty && c->state == CONN_OPEN && c->eof_told && c->busy == 0)
 		die(c, NULL);
+	if (empty && c->state == CONN_CLOSE && !c->lingers) {
+		if (c->why.r < 0 && !c->eof)
+			linger(c);
+		else
+			die(c, NULL);
+	}
 	account(c, c->in.len + frame_begun(&c->reader) + conn_out_len(c));
 	if (c->state == CONN_DEAD) {
 		conn_soon(c);
 		return;
 	}
-	tls_stream_watch(c->tls, is_reading(c), !empty);
+	tls_stream_watch(c->tls, is_reading(c) || c->lingers, !empty);
 	schedule(c);
 }
 
@@ -492,6 +517,8 @@ static void on_io(void *arg)
 
 	if (c->state == CONN_OPEN)
 		take_in(c);
+	else if (c->lingers)
+		drop_in(c);
 	if (c->state != CONN_DEAD)
 		conn_soon(c);
 }

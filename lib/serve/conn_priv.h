@@ -28,6 +28,7 @@ struct conn {
 	void *arg;
 	enum conn_state state;
 	bool server, held, eof, eof_told, pinged;
+	bool lingers; /* CONN_CLOSE: all is said, what comes is dropped */
 	unsigned busy;
 	struct frame_reader reader;
 	struct buf in;	/* what came while it is held */

@@ -387,8 +387,10 @@ int tls_stream_end(struct tls_stream *s)
 		return -ECONNRESET;
 	ERR_clear_error();
 	n = SSL_shutdown(s->ssl);
-	if (n >= 0)
+	if (n >= 0) {
+		(void)shutdown(s->fd, SHUT_WR);
 		return 0;
+	}
 	why = SSL_get_error(s->ssl, n);
 	ERR_clear_error();
 	return why == SSL_ERROR_WANT_WRITE || why == SSL_ERROR_WANT_READ

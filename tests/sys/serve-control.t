@@ -101,7 +101,7 @@ is "$(ask ps --task t | jq -r 'select(has("ok")).count')" 6 \
 for s in $(jq -r .sandbox "$T/made"); do
 	printf '{"sandbox":"%s","command":"echo $0"}\n' "$s"
 done | ask exec | jq -c 'select(has("ok"))' >"$T/execs"
-is "$(jq -r .stdout "$T/execs" | sort | uniq -c | tr -s ' ')" " 6 /bin/sh" \
+is "$(jq -r '.stdout | rtrimstr("\n")' "$T/execs" | sort | uniq -c | tr -s ' ')" " 6 /bin/sh" \
 	"each is found by its id" || diag "$(cat "$T/execs")"
 is "$(one run '{"name":"n","node_labels":{},"memory_limit_mb":64}' |
 	jq -r .ok)" true "one with a name"

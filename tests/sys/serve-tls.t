@@ -93,9 +93,8 @@ is "$(printf '{"id":1,"program":"ping"}\n' |
 
 # --- lines --------------------------------------------------------------------
 
-is "$(client big | tr '\n' ' ')" "error too_large " \
-	"a line that is too long ends it" ||
-	diag "(broken: the rest of the line met a closed socket)"
+is "$(client big | grep -v ping | tr '\n' ' ')" "error too_large " \
+	"a line that is too long ends it"
 is "$(printf 'GET / HTTP/1.1\r\n\r\n' | client say | head -n 1)" \
 	"error bad_record" "so does what is no record"
 is "$(printf '{"id":1,"event":"data","stream":"stdin","bytes":0}\n' |
