@@ -100,21 +100,21 @@ static int set_state(const struct walk *w, const char *id, json_t *few,
 	auto_json json_t *state = NULL;
 	char path[PATH_MAX];
 	struct stat st;
-	json_int_t stamp = 0;
+	uint64_t stamp = 0;
 	int r;
 
 	r = tree_path(path, e, "%s/sb/%s/state.json", w->tree->run, id);
 	if (r < 0)
 		return r;
 	if (stat(path, &st) == 0)
-		stamp = (json_int_t)((uint64_t)st.st_ino * 31 +
-				     (uint64_t)st.st_mtim.tv_nsec +
-				     (uint64_t)st.st_mtim.tv_sec);
-	if (json_int(few, "stamp", -1) == stamp)
+		stamp = (st.st_ino * 31 + (uint64_t)st.st_mtim.tv_nsec +
+			 (uint64_t)st.st_mtim.tv_sec) &
+			INT64_MAX;
+	if (json_int(few, "stamp", -1) == (int64_t)stamp)
 		return 0;
 	if (stamp)
 		(void)json_read_file(AT_FDCWD, path, &state, NULL);
-	r = set(few, "stamp", json_integer(stamp), e);
+	r = set(few, "stamp", json_integer((json_int_t)stamp), e);
 	if (r == 0)
 		r = set(few, "state",
 			json_string(state ? json_str(state, "state")

@@ -150,9 +150,10 @@ static void counts(struct watch *w, unsigned metric, const char *node,
 	const char *key;
 	json_t *v;
 
-	json_object_foreach(obj, key, v)
+	json_object_foreach(obj, key, v) {
 		metrics_set(w->m, metric, METRIC_VALUES(node, key),
 			    json_number_value(v));
+	}
 }
 
 static void coprocesses(struct watch *w, const char *node, json_t *list)
@@ -200,9 +201,10 @@ void watch_node(struct watch *w, const char *name, const char *state,
 	coprocesses(w, name,
 		    json_object_get(json_object_get(report, "daemon"),
 				    "coprocesses"));
-	json_object_foreach(json_object_get(report, "projects"), key, v)
+	json_object_foreach(json_object_get(report, "projects"), key, v) {
 		metrics_add(w->m, M_PROJECTS, METRIC_VALUES(key),
 			    json_integer_value(v));
+	}
 }
 
 /* Gauges of before say nothing: a node may have gone. */
