@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 
+#include "base/cleanup.h"
 #include "base/loop.h"
 #include "life/ctl.h"
 #include "wire/json.h"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck disable=SC2154 # status, out, err come from run
+# shellcheck disable=SC2013,SC2154 # words; status, out, err come from run
 #
 # The node daemon: socat is a client; streams; nobody blocks anybody; any of its
 # processes may be killed or replaced and no sandbox and no command notices.
@@ -11,7 +11,7 @@ tree_new
 
 here=$(dirname "$0")
 dir=$T/serve
-node= address=
+node='' address=''
 
 # One of the daemon's processes, the youngest, by its role.
 process() {
@@ -178,9 +178,9 @@ client storm a 6 >"$T/storm" &
 h=$!
 sleep 1
 for p in keeper worker keeper; do
-	old=$(process $p)
+	old=$(process "$p")
 	[ -z "$old" ] || kill -9 "$old"
-	renewed() { new=$(process $p) && [ -n "$new" ] && [ "$new" != "$old" ]; }
+	renewed() { new=$(process "$p") && [ -n "$new" ] && [ "$new" != "$old" ]; }
 	wait_for 10 renewed
 	sleep 0.5
 done

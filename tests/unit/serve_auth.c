@@ -172,77 +172,75 @@ static void within(void)
 
 /* Of a caller who may root/rl alone: what becomes of the project, or why not.
  */
+static const struct {
+	const char *req, *project, *code;
+} narrowed[] = {
+	{"{\"program\":\"run\"}", "root/rl", NULL},
+	{"{\"program\":\"run\",\"project\":\"root/rl/a\"}", "root/rl/a", NULL},
+	{"{\"program\":\"run\",\"project\":\"root\"}", NULL, "permission"},
+	{"{\"program\":\"run\",\"project\":\"root/rl/../x\"}", NULL,
+	 "bad_value"},
+	{"{\"program\":\"run\",\"project\":7}", NULL, "bad_value"},
+	{"{\"program\":\"run\",\"project\":null}", "root/rl", NULL},
+	{"{\"program\":\"run\",\"rm\":true}", NULL, "permission"},
+	{"{\"program\":\"run\",\"image\":\"host\"}", "root/rl", NULL},
+	{"{\"program\":\"run\",\"image\":\"root/py:3\"}", "root/rl", NULL},
+	{"{\"program\":\"run\",\"image\":\"root/rl/x:1\"}", "root/rl", NULL},
+	{"{\"program\":\"run\",\"image\":\"root/other/x:1\"}", NULL,
+	 "permission"},
+	{"{\"program\":\"run\",\"layers\":[\"root/py:3\","
+	 "\"root/other/x:1\"]}",
+	 NULL, "permission"},
+	{"{\"program\":\"run\",\"snapshot\":\"root/other/s\"}", NULL,
+	 "permission"},
+	{"{\"program\":\"pause\",\"task\":\"t\"}", "root/rl", NULL},
+	{"{\"program\":\"pause\"}", NULL, "missing_field"},
+	{"{\"program\":\"pause\",\"project\":\"root/other\"}", NULL,
+	 "permission"},
+	{"{\"program\":\"pause\",\"sandbox\":\"a\"}", NULL, NULL},
+	{"{\"program\":\"ps\"}", "root/rl", NULL},
+	{"{\"program\":\"fork\",\"from\":\"root/other/s\"}", NULL,
+	 "permission"},
+	{"{\"program\":\"fork\",\"from\":\"s\"}", "root/rl", NULL},
+	{"{\"program\":\"fork\",\"sandbox\":\"a\"}", NULL, NULL},
+	{"{\"program\":\"exec\",\"op\":\"put\",\"sandbox\":\"a\","
+	 "\"path\":\"/x\",\"source\":\"/etc/shadow\"}",
+	 NULL, "permission"},
+	{"{\"program\":\"file\",\"op\":\"get\",\"sandbox\":\"a\","
+	 "\"path\":\"/x\",\"target\":\"/etc/cron.d/x\"}",
+	 NULL, "permission"},
+	{"{\"program\":\"img\",\"op\":\"ls\",\"store\":\"/x\"}", NULL,
+	 "permission"},
+	{"{\"program\":\"img\",\"op\":\"rm\",\"name\":\"root/py:3\"}", NULL,
+	 "permission"},
+	{"{\"program\":\"img\",\"op\":\"inspect\","
+	 "\"name\":\"root/py:3\"}",
+	 NULL, NULL},
+	{"{\"program\":\"img\",\"op\":\"tag\",\"name\":\"root/py:3\","
+	 "\"new\":\"root/py:4\"}",
+	 NULL, "permission"},
+	{"{\"program\":\"img\",\"op\":\"prune\"}", NULL, "permission"},
+	{"{\"program\":\"img\",\"op\":\"ls\",\"match\":\"root/x\"}", NULL,
+	 "permission"},
+};
+
 static void narrow(void)
 {
-	static const struct {
-		const char *req, *project, *code;
-	} cases[] = {
-		{"{\"program\":\"run\"}", "root/rl", NULL},
-		{"{\"program\":\"run\",\"project\":\"root/rl/a\"}", "root/rl/a",
-		 NULL},
-		{"{\"program\":\"run\",\"project\":\"root\"}", NULL,
-		 "permission"},
-		{"{\"program\":\"run\",\"project\":\"root/rl/../x\"}", NULL,
-		 "bad_value"},
-		{"{\"program\":\"run\",\"project\":7}", NULL, "bad_value"},
-		{"{\"program\":\"run\",\"project\":null}", "root/rl", NULL},
-		{"{\"program\":\"run\",\"rm\":true}", NULL, "permission"},
-		{"{\"program\":\"run\",\"image\":\"host\"}", "root/rl", NULL},
-		{"{\"program\":\"run\",\"image\":\"root/py:3\"}", "root/rl",
-		 NULL},
-		{"{\"program\":\"run\",\"image\":\"root/rl/x:1\"}", "root/rl",
-		 NULL},
-		{"{\"program\":\"run\",\"image\":\"root/other/x:1\"}", NULL,
-		 "permission"},
-		{"{\"program\":\"run\",\"layers\":[\"root/py:3\","
-		 "\"root/other/x:1\"]}",
-		 NULL, "permission"},
-		{"{\"program\":\"run\",\"snapshot\":\"root/other/s\"}", NULL,
-		 "permission"},
-		{"{\"program\":\"pause\",\"task\":\"t\"}", "root/rl", NULL},
-		{"{\"program\":\"pause\"}", NULL, "missing_field"},
-		{"{\"program\":\"pause\",\"project\":\"root/other\"}", NULL,
-		 "permission"},
-		{"{\"program\":\"pause\",\"sandbox\":\"a\"}", NULL, NULL},
-		{"{\"program\":\"ps\"}", "root/rl", NULL},
-		{"{\"program\":\"fork\",\"from\":\"root/other/s\"}", NULL,
-		 "permission"},
-		{"{\"program\":\"fork\",\"from\":\"s\"}", "root/rl", NULL},
-		{"{\"program\":\"fork\",\"sandbox\":\"a\"}", NULL, NULL},
-		{"{\"program\":\"exec\",\"op\":\"put\",\"sandbox\":\"a\","
-		 "\"path\":\"/x\",\"source\":\"/etc/shadow\"}",
-		 NULL, "permission"},
-		{"{\"program\":\"file\",\"op\":\"get\",\"sandbox\":\"a\","
-		 "\"path\":\"/x\",\"target\":\"/etc/cron.d/x\"}",
-		 NULL, "permission"},
-		{"{\"program\":\"img\",\"op\":\"ls\",\"store\":\"/x\"}", NULL,
-		 "permission"},
-		{"{\"program\":\"img\",\"op\":\"rm\",\"name\":\"root/py:3\"}",
-		 NULL, "permission"},
-		{"{\"program\":\"img\",\"op\":\"inspect\","
-		 "\"name\":\"root/py:3\"}",
-		 NULL, NULL},
-		{"{\"program\":\"img\",\"op\":\"tag\",\"name\":\"root/py:3\","
-		 "\"new\":\"root/py:4\"}",
-		 NULL, "permission"},
-		{"{\"program\":\"img\",\"op\":\"prune\"}", NULL, "permission"},
-		{"{\"program\":\"img\",\"op\":\"ls\",\"match\":\"root/x\"}",
-		 NULL, "permission"},
-	};
 
-	for (size_t i = 0; i < array_len(cases); i++) {
-		auto_json json_t *req = parse(cases[i].req);
+	for (size_t i = 0; i < array_len(narrowed); i++) {
+		auto_json json_t *req = parse(narrowed[i].req);
 		struct err e = {0};
 		int r = auth_narrow(req, "root/rl", &e);
 
-		if (cases[i].code)
-			ok(r < 0 && !strcmp(e.code, cases[i].code), "%s: %s",
-			   cases[i].req, cases[i].code);
+		if (narrowed[i].code)
+			ok(r < 0 && !strcmp(e.code, narrowed[i].code), "%s: %s",
+			   narrowed[i].req, narrowed[i].code);
 		else
 			ok(r == 0 && !strcmp(json_str(req, "project"),
-					     cases[i].project ? cases[i].project
-							      : ""),
-			   "%s (%s)", cases[i].req, e.msg);
+					     narrowed[i].project
+						     ? narrowed[i].project
+						     : ""),
+			   "%s (%s)", narrowed[i].req, e.msg);
 	}
 }
 
