@@ -2,7 +2,7 @@
 """Tree search with forks: every state of the search is a sandbox, and trying
 an action is a copy of it.  The best few live on, the others are stopped.
 
-Here a state is a number in a file, and the goal is to get from 1 to 23 by the
+Here a state is a number in a file, and the goal is to get from 1 to 19 by the
 actions below; it could as well be a repository and a server with its memory.
 
     python3 tree_search.py          # this machine, as root
@@ -15,7 +15,7 @@ from typing import List
 import dsec
 from dsec import DSecClient, DSecRunArgs, Sandbox
 
-GOAL, BEAM, DEPTH = 23, 2, 6
+GOAL, BEAM, DEPTH = 19, 2, 5
 ACTIONS = {"double": "x*2", "add three": "x+3", "square": "x*x"}
 
 
