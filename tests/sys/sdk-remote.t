@@ -93,7 +93,7 @@ live node ${SDK_TESTS-live}
 start control
 control=$pid
 # shellcheck disable=SC2086 # a list of words
-live control ${SDK_TESTS-live.Commands live.Streams live.Life live.Ports}
+live control ${SDK_TESTS-live.Streams live.Life}
 kill "$control"
 control=''
 # Calls while daemons are killed; it starts controls of its own.

@@ -12,7 +12,7 @@ import unittest
 
 from dsec import DSecClient, DSecRunArgs, RetryPolicy
 
-CALLS = int(os.environ.get("SDK_CALLS", "400"))
+CALLS = int(os.environ.get("SDK_CALLS", "240"))
 
 
 class Chaos(unittest.IsolatedAsyncioTestCase):
