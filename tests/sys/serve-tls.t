@@ -121,7 +121,7 @@ mkfifo "$T/go"
 client revoked bob <"$T/go" >"$T/revoked" 2>&1 &
 other=$!
 exec 4>"$T/go"
-wait_for 10 test -s "$T/revoked"
+wait_for 60 test -s "$T/revoked"
 is "$(cat "$T/revoked")" resumed "a session is resumed"
 run dsec-serve revoke "$D" dsec://client/bob
 is "$status" 0 "a certificate is revoked by what it is for" || diag "$err"
@@ -136,7 +136,7 @@ exec 4>&-
 client serial <"$T/go" >"$T/serial" 2>&1 &
 other=$!
 exec 4>"$T/go"
-wait_for 10 test -s "$T/serial"
+wait_for 60 test -s "$T/serial"
 run dsec-serve renew "$D"
 is "$(printf '%s\n' "$out" | jq -r 'select(.file == "control.pem").did')" \
 	kept "a certificate that is good for long is kept"
@@ -154,7 +154,7 @@ exec 4>&-
 
 echo nonsense >"$D/.new" && mv "$D/.new" "$D/crl.pem"
 kill -HUP "$pid"
-wait_for 5 grep -q 'not taken over' "$T/log"
+wait_for 20 grep -q 'not taken over' "$T/log"
 ok $? "a list that is none is not taken over"
 like "$(client once bob)" '^refused' "and the one before holds"
 stop
