@@ -50,8 +50,9 @@ serve_client() { # PORT ARGUMENT...
 
 now_ms() { awk '{ printf "%d", $1 * 1000 }' /proc/uptime; }
 
-# serve_create NAME COMMAND...: how many are made a second, 8 at a time
+# serve_create NAME COMMAND...: how long the specs take; a line for serve_median
 serve_create() {
+	name=$1
 	shift
 	begun=$(now_ms)
 	"$@" <"$W/specs" >"$W/made" ||
@@ -59,7 +60,11 @@ serve_create() {
 	ended=$(now_ms)
 	jq -r .sandbox <"$W/made" | xargs "$bin/dsec-pause" --stop --grace 0 \
 		>/dev/null
-	echo $((ended - begun))
+	echo $((ended - begun)) >>"$W/took-$name"
+}
+
+serve_median() { # NAME
+	sort -n "$W/took-$1" | sed -n "$(((few + 1) / 2))p"
 }
 
 # Two hops, each a server that hands on to the next client.
@@ -109,10 +114,17 @@ part_serve() {
 
 	jq -nc --argjson n "$count" 'range($n) | {memory_limit_mb: 16,
 		cpu_cores_limit: 0.01, pids_limit: 16}' >"$W/specs"
-	serve_create warm "$bin/dsec-run" --jobs 8 >/dev/null
-	alone=$(serve_create alone "$bin/dsec-run" --jobs 8)
-	node=$(serve_create node serve_client "$serve_port" run)
-	both=$(serve_create both serve_client "$ctl" run)
+	serve_create warm "$bin/dsec-run" --jobs 8
+	i=0
+	while [ $i -lt "$few" ]; do
+		i=$((i + 1))
+		serve_create alone "$bin/dsec-run" --jobs 8
+		serve_create node serve_client "$serve_port" run
+		serve_create both serve_client "$ctl" run
+	done
+	alone=$(serve_median alone)
+	node=$(serve_median node)
+	both=$(serve_median both)
 	say "  $count sandboxes: dsec-run $alone ms, node $node ms, control and node $both ms"
 	bar "creates through control and node, to dsec-run" "$both" "$alone" \
 		'<=' 1.25
