@@ -91,6 +91,7 @@ is "$(jq -r .ok "$T/made" | sort | uniq -c | tr -s ' ')" " 6 true" \
 	"six are made" || diag "$(cat "$T/made" "$T/log-c1")"
 is "$(jq -r '.sandbox[0:4]' "$T/made" | sort -u | wc -l)" 2 "on both nodes"
 id=$(jq -r 'select(.id == 1).sandbox' "$T/made")
+# Field report 100: a create whose answer was lost.
 is "$(one run '{"key":"k1","task":"t","memory_limit_mb":64,"again":true}' |
 	jq -r .sandbox)" "$id" "one that may have been made is found by its key"
 is "$(ask ps --task t | jq -r 'select(has("ok")).count')" 6 \

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Who is let in by dsec-serve, and what becomes of who is not, says too much, or
-# nothing: certificates that are wrong, expired, revoked, foreign; long lines,
+# nothing (field report 101): certificates that are wrong, expired, revoked, foreign; long lines,
 # slow ones; half-open connections; two thousand that are idle.
 . "$(dirname "$0")/../tap.sh"
 need_tools python3 openssl jq socat

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections of dsec-serve over TLS: both ends in one process, on one loop. */
+/* Connections of dsec-serve over TLS: both ends in one process, on one loop.
+ * Field report 101: who is revoked is cut off. */
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/ssl.h>
