@@ -39,6 +39,7 @@ is "$(verdict 198.51.100.11:22)" "false refused true" "a port of it"
 is "$(verdict 198.51.100.12:80)" "false refused true" "another address"
 is "$(verdict 169.254.169.254:80)" "false refused true" "what is always denied"
 is "$(verdict 198.51.100.11:80/udp)" "false unreachable true" "UDP"
+is "$(verdict 198.51.100.11/icmp)" "false unreachable true" "ICMP"
 is "$(verdict allowed.test:80)" "true connected true" "an allowed name"
 is "$(verdict other.test:443)" "false not_resolved true" "another name"
 
@@ -126,6 +127,8 @@ is "$(verdict 203.0.113.1:80)" "false refused true" "and never the node"
 run dsec-net r --replace '{"allow":[{"cidr":"198.51.100.0/24","proto":"any"}],"limits":{"bandwidth_mbit":5}}'
 is "$status" 0 "with a limit" || diag "$out"
 is "$(verdict 198.51.100.10:80)" "true connected true" "it still passes"
+is "$(verdict 198.51.100.10/icmp)" "true answered true" "an echo request too"
+is "$(verdict 198.51.100.99/icmp | cut -d' ' -f1,2)" "true silent" "which nobody need answer"
 run dsec-net r --show
 is "$(field "$out" '.limits.bandwidth_mbit')" 5 "which is shown"
 run dsec-fork --fs-only --count 1 r

@@ -57,6 +57,8 @@ run dsec-net p --explain 198.51.100.10:80
 is "$(field "$out" "$verdict")" "false unreachable true" "an address"
 run dsec-net p --explain other.test:80/udp
 is "$(field "$out" '"\(.allowed) \(.agrees)"')" "false true" "UDP"
+run dsec-net p --explain 198.51.100.10/icmp
+is "$(field "$out" "$verdict")" "false unreachable true" "ICMP"
 is "$(dsec-net p --denied | jq -r 'select(.event=="denied" and .name=="allowed.test") | .why' |
 	head -n 1)" name "what was denied is told"
 run dsec-net p --show
