@@ -36,11 +36,11 @@ struct sbox *sbox_of_address(struct worker *w, struct in_addr addr)
 
 struct sbox *sbox_of_slot(struct worker *w, uint32_t slot)
 {
-	for (size_t i = 0; i < SBOX_BUCKETS; i++)
-		for (struct sbox *b = w->by_address[i]; b; b = b->next_address)
-			if (b->route.slot == slot)
-				return b;
-	return NULL;
+	struct sbox *b = w->by_slot[slot % SBOX_BUCKETS];
+
+	while (b && b->route.slot != slot)
+		b = b->next_slot;
+	return b;
 }
 
 static void drop_port(struct sbox *b, size_t i)
@@ -61,12 +61,42 @@ static void drop_dns(struct sbox *b)
 	b->udp53 = b->tcp53 = -1;
 }
 
-static void unlink_from(struct sbox **p, const struct sbox *b, bool by_address)
+/* The lists that it is in. */
+static void link_in(struct sbox *b)
 {
-	while (*p && *p != b)
-		p = by_address ? &(*p)->next_address : &(*p)->next;
-	if (*p)
-		*p = by_address ? b->next_address : b->next;
+	struct worker *w = b->worker;
+	struct sbox **at = &w->by_id[hash_of(b->id)];
+
+	b->next = *at;
+	*at = b;
+	if (b->strength != NETPOL_ROUTED)
+		return;
+	at = &w->by_address[b->route.address % SBOX_BUCKETS];
+	b->next_address = *at;
+	*at = b;
+	at = &w->by_slot[b->route.slot % SBOX_BUCKETS];
+	b->next_slot = *at;
+	*at = b;
+}
+
+static void link_out(struct sbox *b)
+{
+	struct worker *w = b->worker;
+	struct sbox **at = &w->by_id[hash_of(b->id)];
+
+	while (*at != b)
+		at = &(*at)->next;
+	*at = b->next;
+	if (b->strength != NETPOL_ROUTED)
+		return;
+	at = &w->by_address[b->route.address % SBOX_BUCKETS];
+	while (*at != b)
+		at = &(*at)->next_address;
+	*at = b->next_address;
+	at = &w->by_slot[b->route.slot % SBOX_BUCKETS];
+	while (*at != b)
+		at = &(*at)->next_slot;
+	*at = b->next_slot;
 }
 
 void sbox_free(struct sbox *b)
@@ -77,8 +107,7 @@ void sbox_free(struct sbox *b)
 	if (b->strength == NETPOL_ROUTED && w->route &&
 	    route_del(w->route, b->route.slot, &e) < 0)
 		note("sandbox %s: %s", b->id, e.msg);
-	unlink_from(&w->by_id[hash_of(b->id)], b, false);
-	unlink_from(&w->by_address[b->route.address % SBOX_BUCKETS], b, true);
+	link_out(b);
 	while (b->nports > 0)
 		drop_port(b, 0);
 	drop_dns(b);
@@ -329,12 +358,10 @@ static int fill(struct sbox *b, struct chan_msg *m, struct netpol *p,
 	return r;
 }
 
-static int sbox_new(struct worker *w, struct chan_msg *m,
-		    const struct sbox *like, struct netpol *p,
-		    struct sbox **ret, struct err *e)
+static int sbox_new(struct chan_msg *m, const struct sbox *like,
+		    struct netpol *p, struct sbox **ret, struct err *e)
 {
 	struct sbox *b = malloc(sizeof(*b));
-	struct sbox **at;
 	int r;
 
 	if (!b)
@@ -345,14 +372,7 @@ static int sbox_new(struct worker *w, struct chan_msg *m,
 		free(b);
 		return err_sys(e, ENOMEM, "sandbox");
 	}
-	at = &w->by_id[hash_of(b->id)];
-	b->next = *at;
-	*at = b;
-	if (b->strength == NETPOL_ROUTED) {
-		at = &w->by_address[b->route.address % SBOX_BUCKETS];
-		b->next_address = *at;
-		*at = b;
-	}
+	link_in(b);
 	r = fill(b, m, p, e);
 	if (r < 0)
 		sbox_free(b);
@@ -388,6 +408,16 @@ static bool is_same(const struct sbox *b, const struct sbox *like,
 	return true;
 }
 
+/* A slot is one sandbox's at a time: whoever had it has ended, even if nobody
+ * could say so, and leaves no rules to the next. */
+static void evict(struct worker *w, uint32_t slot)
+{
+	struct sbox *b = sbox_of_slot(w, slot);
+
+	if (b)
+		sbox_free(b);
+}
+
 int sbox_attach(struct worker *w, struct chan_msg *m, struct err *e)
 {
 	struct sbox like = {.worker = w, .udp53 = -1, .tcp53 = -1};
@@ -410,9 +440,11 @@ int sbox_attach(struct worker *w, struct chan_msg *m, struct err *e)
 		sbox_free(b);
 		b = NULL;
 	}
+	if (!b && like.strength == NETPOL_ROUTED)
+		evict(w, like.route.slot);
 	fresh = !b;
 	if (fresh)
-		r = sbox_new(w, m, &like, p, &b, e);
+		r = sbox_new(m, &like, p, &b, e);
 	if (r == 0)
 		r = enforce(b, p, &cut, e);
 	if (r == 0)
@@ -435,20 +467,36 @@ int sbox_attach(struct worker *w, struct chan_msg *m, struct err *e)
 	return r;
 }
 
-int sbox_stats(const struct sbox *b, json_t **ret, struct err *e)
+int sbox_sweep(struct worker *w, struct err *e)
+{
+	auto_free uint32_t *slots = calloc(TRANSIT_SLOTS, sizeof(*slots));
+	size_t n = 0;
+	int r;
+
+	if (!w->route)
+		return 0;
+	if (!slots)
+		return err_sys(e, ENOMEM, "slots");
+	for (size_t i = 0; i < SBOX_BUCKETS; i++)
+		for (struct sbox *b = w->by_slot[i]; b; b = b->next_slot)
+			if (n < TRANSIT_SLOTS)
+				slots[n++] = b->route.slot;
+	r = route_sweep(w->route, slots, n, e);
+	if (r > 0)
+		note("rules of %d sandboxes that have ended are gone", r);
+	return r < 0 ? r : 0;
+}
+
+int sbox_stats(const struct sbox *b, const struct route_stats *route,
+	       json_t **ret, struct err *e)
 {
 	struct forwarder_stats dns;
 	struct proxy_stats s;
-	struct route_stats route = {0};
 
 	forwarder_stats(b->forwarder, &dns);
 	proxy_client_stats(b->client, &s);
-	if (b->strength == NETPOL_ROUTED && b->worker->route)
-		(void)route_stats(b->worker->route, b->route.slot, &route,
-				  NULL);
-	s.sent += route.tx_bytes;
-	s.received += route.rx_bytes;
-	route.denied += denied_count(b->denied);
+	s.sent += route->tx_bytes;
+	s.received += route->rx_bytes;
 	return json_pack_or(ret, e, "{ss ss si sI sI sI sI sI sI sI sI sI}",
 			    "strength", netpol_strength_word(b->strength),
 			    "hash", netpol_hash(b->policy), "connections",
@@ -459,6 +507,7 @@ int sbox_stats(const struct sbox *b, json_t **ret, struct err *e)
 			    (json_int_t)s.received, "dns",
 			    (json_int_t)dns.queries, "dns_denied",
 			    (json_int_t)dns.denied, "denied",
-			    (json_int_t)route.denied, "names",
-			    (json_int_t)fakename_count(b->names));
+			    (json_int_t)(route->denied +
+					 denied_count(b->denied)),
+			    "names", (json_int_t)fakename_count(b->names));
 }

@@ -129,7 +129,8 @@ static int check(const struct chan_msg *m, struct err *e)
 	if (!strcmp(op, "detach") || !strcmp(op, "ports"))
 		return need(m->obj, "sandbox", JSON_STRING, e);
 	if (!strcmp(op, "stats") || !strcmp(op, "list") ||
-	    !strcmp(op, "ping") || !strcmp(op, "transit"))
+	    !strcmp(op, "ping") || !strcmp(op, "transit") ||
+	    !strcmp(op, "sweep"))
 		return 0;
 	if (!strcmp(op, "handover"))
 		return need(m->obj, "config", JSON_OBJECT, e);

@@ -12,13 +12,65 @@
 
 /* --- requests ------------------------------------------------------------ */
 
-static int add_stats(json_t *all, const struct sbox *b, struct err *e)
+static int add_stats(json_t *all, const struct sbox *b,
+		     const struct route_stats *route, struct err *e)
 {
+	static const struct route_stats none;
 	json_t *one;
-	int r = sbox_stats(b, &one, e);
+	int r = sbox_stats(b, route ? route : &none, &one, e);
 
 	if (r == 0 && json_object_set_new(all, b->id, one) < 0)
 		r = err_sys(e, ENOMEM, "counters");
+	return r;
+}
+
+static int stats_of_one(struct worker *w, const char *id, json_t *all,
+			struct err *e)
+{
+	const struct sbox *b = sbox_find(w, id);
+	struct route_stats route = {0};
+
+	if (!b)
+		return err_set(e, -ENOENT, "sandbox_unknown",
+			       "the network helper does not know '%s'", id);
+	if (b->strength == NETPOL_ROUTED && w->route)
+		(void)route_stats(w->route, b->route.slot, &route, NULL);
+	return add_stats(all, b, &route, e);
+}
+
+static int compare_slot(const void *key, const void *elem)
+{
+	uint32_t slot = *(const uint32_t *)key;
+	const struct route_stats *s = elem;
+
+	return slot < s->slot ? -1 : slot > s->slot;
+}
+
+/* Of the kernel's counters one listing, however many there are. */
+static int stats_of_all(struct worker *w, json_t *all, struct err *e)
+{
+	auto_free struct route_stats *route = NULL;
+	int n = 0, r = 0;
+
+	if (w->route) {
+		route = calloc(TRANSIT_SLOTS, sizeof(*route));
+		n = route ? route_stats_all(w->route, route, TRANSIT_SLOTS,
+					    NULL)
+			  : 0;
+	}
+	for (size_t i = 0; r == 0 && i < SBOX_BUCKETS; i++)
+		for (struct sbox *b = w->by_id[i]; r == 0 && b; b = b->next) {
+			r = add_stats(all, b,
+				      n > 0 && b->strength == NETPOL_ROUTED
+					      ? bsearch(&b->route.slot, route,
+							(size_t)n,
+							sizeof(*route),
+							compare_slot)
+					      : NULL,
+				      e);
+			/* Thousands of them are to fit into a line. */
+			json_object_del(json_object_get(all, b->id), "hash");
+		}
 	return r;
 }
 
@@ -27,24 +79,10 @@ static int op_stats(struct worker *w, const json_t *req, json_t *ans,
 {
 	const char *id = json_str(req, "sandbox");
 	json_t *all = json_object();
-	struct sbox *b;
-	int r = 0;
 
 	if (json_object_set_new(ans, "sandboxes", all) < 0)
 		return err_sys(e, ENOMEM, "counters");
-	if (*id) {
-		b = sbox_find(w, id);
-		return b ? add_stats(all, b, e)
-			 : err_set(e, -ENOENT, "sandbox_unknown",
-				   "the network helper does not know '%s'", id);
-	}
-	for (size_t i = 0; r == 0 && i < SBOX_BUCKETS; i++)
-		for (b = w->by_id[i]; r == 0 && b; b = b->next) {
-			r = add_stats(all, b, e);
-			/* Thousands of them are to fit into a line. */
-			json_object_del(json_object_get(all, b->id), "hash");
-		}
-	return r;
+	return *id ? stats_of_one(w, id, all, e) : stats_of_all(w, all, e);
 }
 
 static int op_policy(struct worker *w, const json_t *req, json_t *ans,
@@ -82,6 +120,8 @@ static int dispatch(struct worker *w, struct chan_msg *m, json_t *ans,
 		return op_stats(w, m->obj, ans, e);
 	if (!strcmp(op, "transit"))
 		return worker_transit(w, m, e);
+	if (!strcmp(op, "sweep"))
+		return sbox_sweep(w, e);
 	return 0; /* ping, and what the keeper answers itself */
 }
 

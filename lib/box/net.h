@@ -81,8 +81,9 @@ int net_clean(const struct tree *t, bool fix, unsigned *ret_n, struct err *e);
  * net_mend(t, ret_n, e):
  * Attach every live sandbox that has a network and that the helper does not
  * know: after it died, or the node's tables did.  The helper is started if
- * there is such a sandbox.  How many were attached into *${ret_n} (may be
- * NULL).  Goes on after a failure and returns the first.
+ * there is such a sandbox.  Where all are, the rules of others go.  How many
+ * were attached into *${ret_n} (may be NULL).  Goes on after a failure and
+ * returns the first.
  */
 int net_mend(const struct tree *t, unsigned *ret_n, struct err *e);
 

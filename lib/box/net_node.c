@@ -297,12 +297,22 @@ static int mend_one(const struct tree *t, const char *id, void *arg,
 	return 0;
 }
 
+/* Rules that nobody has are only a waste: it need not work. */
+static void sweep(struct mending *m, const struct tree *t)
+{
+	if (m->h || helper_open(t->run, 0, &m->h, NULL) == 0)
+		(void)!helper_sweep(m->h, NULL);
+}
+
 int net_mend(const struct tree *t, unsigned *ret_n, struct err *e)
 {
 	struct mending m = {.h = NULL};
 	int r;
 
 	r = each(t, mend_one, &m, e);
+	/* The rules of one that lives are still to be claimed otherwise. */
+	if (r == 0 && m.first == 0)
+		sweep(&m, t);
 	helper_free(m.h);
 	if (ret_n)
 		*ret_n = m.n;

@@ -160,13 +160,6 @@ int helper_open(const char *run, unsigned flags, struct helper **ret,
 	return 0;
 }
 
-int helper_start(const char *run, struct err *e)
-{
-	auto_helper struct helper *h = NULL;
-
-	return helper_open(run, HELPER_START, &h, e);
-}
-
 static int lost(int r, struct err *e)
 {
 	if (e && (r == -EPIPE || r == -ECONNRESET))
@@ -414,6 +407,11 @@ int helper_transit(struct helper *h, int netns, struct err *e)
 	r = send_transit(h, &socks, e);
 	transit_socks_done(&socks);
 	return r;
+}
+
+int helper_sweep(struct helper *h, struct err *e)
+{
+	return ask(h, "sweep", NULL, NULL, e);
 }
 
 int helper_ping(struct helper *h, struct err *e)

@@ -50,9 +50,6 @@ static inline void helper_cleanup(struct helper **h)
 	helper_free(*h);
 }
 
-/* helper_start(run, e): as above, and hang up. */
-int helper_start(const char *run, struct err *e);
-
 /*
  * What it is told about a sandbox.  Everything is borrowed.  Descriptors are
  * -1 where there is none.
@@ -121,6 +118,13 @@ must_check int helper_list(struct helper *h, json_t **ret, struct err *e);
  * routed sandbox is attached.
  */
 must_check int helper_transit(struct helper *h, int netns, struct err *e);
+
+/*
+ * helper_sweep(h, e): the rules of routed sandboxes that it does not know are
+ * of no use: away with what is left of those that ended while nobody served.
+ * For after everyone who lives has been attached.
+ */
+must_check int helper_sweep(struct helper *h, struct err *e);
 
 /* helper_ping(h, e): both of its processes answer. */
 must_check int helper_ping(struct helper *h, struct err *e);

@@ -17,13 +17,14 @@
  * one sandbox.  Where its name comes from depends on the listener:
  *
  *   proxy_listen()  a socket inside the sandbox (strength names): the fake
- *		     address that was connected to stands for the name.  On port
- *		     443 a ClientHello must name it too, or another that is
- *		     allowed: or a client could ask an allowed address for a
- *		     site that is not, where one address serves both.
+ *                   address that was connected to stands for the name.  On port
+ *                   443 a ClientHello must name it too, or another that is
+ *                   allowed: or a client could ask an allowed address for a
+ *                   site that is not, where one address serves both.
  *   proxy_sni()     a socket in the transit namespace to which rules of the
- *		     kernel redirect: the sender's address tells the sandbox,
- *the ClientHello the name; of the original destination the port alone counts
+ *                   kernel redirect: the sender's address tells the sandbox,
+ *                   the ClientHello the name; of the original destination the
+ *                   port alone counts
  *
  * Then for both: the policy decides on name and port; the name is resolved
  * here; every address is held against netdeny and the policy's denies when it
