@@ -225,6 +225,11 @@ install: all
 	install -m 644 share/net/*.json $(DESTDIR)$(PREFIX)/share/dsec/net
 	install -m 644 share/completions/dsec \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	for u in share/systemd/*.service; do \
+		sed 's|/usr/local/bin/|$(PREFIX)/bin/|' $$u | install -m 644 \
+		/dev/stdin $(DESTDIR)$(PREFIX)/lib/systemd/system/$${u##*/} || \
+		exit 1; done
 
 new:
 	share/new-program $(PROG)

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <linux/capability.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,16 +19,15 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "box/tree.h"
+#include "box/net.h"
 #include "net/broker.h"
 #include "serve.h"
 #include "serve_priv.h"
 #include "sys/cgroup.h"
 #include "wire/exit.h"
 
-#define FDS_WANTED 1048576
-#define LOG_MAX	   (1024 * 1024)
-#define LOCK_MS	   3000 /* for one that is just ending */
+#define LOG_MAX (1024 * 1024)
+#define LOCK_MS 3000 /* for one that is just ending */
 
 void note(const char *fmt, ...)
 {
@@ -138,9 +138,9 @@ static int open_log(struct setup *s, struct err *e)
 
 /* As many as can be had: a sandbox's sockets are two for DNS and one per port,
  * a connection is two. */
-static void raise_limit(void)
+static void set_limit(unsigned files)
 {
-	struct rlimit lim = {FDS_WANTED, FDS_WANTED};
+	struct rlimit lim = {files, files};
 
 	if (setrlimit(RLIMIT_NOFILE, &lim) == 0 ||
 	    getrlimit(RLIMIT_NOFILE, &lim) < 0)
@@ -207,7 +207,7 @@ static int prepare(struct setup *s, struct err *e)
 		r = listen_ctl(s, e);
 	if (r < 0)
 		return r;
-	raise_limit();
+	set_limit(s->conf.open_files);
 	open_transit(s);
 	return 0;
 }
@@ -275,6 +275,32 @@ static int keep(struct setup *s, bool background, struct err *e)
 	return r;
 }
 
+/*
+ * Who starts one in the background attaches what lives; nobody does for one
+ * that systemd starts again.  By a child, as root, of the keeper that we
+ * become.
+ */
+static void attach_all(struct setup *s)
+{
+	pid_t parent = getpid(), pid = fork();
+	struct err e = {0};
+
+	if (pid < 0)
+		note("no sandbox is attached again: fork: %s", strerror(errno));
+	if (pid != 0)
+		return;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(0);
+	/* Ours is not to listen, nor to hold the lock. */
+	fd_close(s->lock);
+	fd_close(s->listener);
+	transit_socks_done(&s->transit);
+	if (net_mend(&s->tree, NULL, &e) < 0)
+		note("%s", e.msg);
+	_exit(0);
+}
+
 /* The parent ends when the child has become what it will be. */
 static int in_background(struct setup *s, struct err *e)
 {
@@ -334,6 +360,7 @@ int serve(bool background)
 		r = in_background(&s, &e);
 	else if (r == 0) {
 		start_broker(&s);
+		attach_all(&s);
 		r = drop(&e);
 		if (r == 0)
 			r = keep(&s, false, &e);
