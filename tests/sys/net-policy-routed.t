@@ -70,23 +70,25 @@ opened() { # sets $client; what it says goes to $T/seen
 	exec 9>"$T/go"
 	wait_for 10 grep -q ready "$T/seen" || diag "$(cat "$T/seen")"
 }
-told() {
+told() { # sets $tells; in this shell, which alone can wait for its client
 	echo >&9
 	exec 9>&-
 	wait "$client"
-	sed 1d "$T/seen" | tr '\n' ' '
+	tells=$(sed 1d "$T/seen" | tr '\n' ' ')
 }
 run dsec-net r --phase agent
 is "$status" 0 "a switch" || diag "$out"
 is "$(gets http://198.51.100.11/x)" "" "closes what it does not allow"
 opened
 run dsec-net r --phase half
-is "$(told)" "198.51.100.10 cut 198.51.100.11 open " "a tighter one cuts what it denies, and that alone"
+told
+is "$tells" "198.51.100.10 cut 198.51.100.11 open " "a tighter one cuts what it denies, and that alone"
 dsec-net r --phase agent >"$T/out"
 opened
 run dsec-net r --phase setup
 run dsec-net r --phase agent
-is "$(told)" "198.51.100.10 cut 198.51.100.11 open " "even when the next one allows it again"
+told
+is "$tells" "198.51.100.10 cut 198.51.100.11 open " "even when the next one allows it again"
 
 # --- restarts -----------------------------------------------------------------
 helper() { # KEY of its record
@@ -105,12 +107,14 @@ opened
 kill -9 "$(helper worker)"
 wait_for 10 in_force
 ok $? "its worker was killed: another serves"
-is "$(told)" "198.51.100.10 open 198.51.100.11 open " "routed connections live"
+told
+is "$tells" "198.51.100.10 open 198.51.100.11 open " "routed connections live"
 opened
 old=$(helper pid)
 kill -9 "$old"
 wait_for 10 sh -c "! kill -0 $old 2>/dev/null"
-is "$(told)" "198.51.100.10 open 198.51.100.11 open " "the helper was killed: the rules stay"
+told
+is "$tells" "198.51.100.10 open 198.51.100.11 open " "the helper was killed: the rules stay"
 is "$(gets http://198.51.100.11/x)" "" "and deny what they denied"
 run dsec-net r --phase half
 is "$status" 0 "the next change starts another" || diag "$out"
