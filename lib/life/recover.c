@@ -21,6 +21,7 @@
 #include "life/ctl.h"
 #include "life/recover.h"
 #include "box/select.h"
+#include "box/spec.h"
 #include "life/teardown.h"
 #include "img/image.h"
 #include "sys/clone.h"
@@ -33,16 +34,6 @@ extern char **environ;
 bool recover_waits(const struct tree *t, const char *id)
 {
 	return select_life(t, id, NULL) == SELECT_GONE && teardown_kept(t, id);
-}
-
-static int read_spec(const struct tree *t, const char *id, json_t **ret,
-		     struct err *e)
-{
-	char path[PATH_MAX];
-	int r;
-
-	r = tree_path(path, e, "%s/sb/%s/spec.json", t->lib, id);
-	return r < 0 ? r : json_read_file(AT_FDCWD, path, ret, e);
 }
 
 struct each {
@@ -58,7 +49,7 @@ static int one(void *arg, const char *id, struct err *e)
 
 	if (!recover_waits(u->t, id))
 		return 0;
-	(void)read_spec(u->t, id, &spec, NULL);
+	(void)spec_read(u->t, id, &spec, NULL);
 	return u->fn(u->arg, id, spec, e);
 }
 
@@ -383,7 +374,7 @@ static int bring_back(const struct tree *t, struct cgroup_root *cgroups,
 	struct claim claim = {.fd = -1};
 	int r;
 
-	r = read_spec(t, id, &spec, e);
+	r = spec_read(t, id, &spec, e);
 	if (r == 0)
 		r = check_checkpoint(dir, id, e);
 	if (r == 0)

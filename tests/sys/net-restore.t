@@ -181,6 +181,61 @@ ok $? "it has its network"
 is "$(cat "$DSEC_LIB/sb/$(field "$(dsec-ps w)" .sandbox)/names")" \
 	"$address" "an address means the name that it meant"
 
+# --- a policy that is changed while a copy is being made: the test does what a
+# change does, under the lock of the policy, for which the copy waits before its
+# own is in force.
+locked_out() { # PATH: does anybody wait for its lock?
+	grep -q -e "-> FLOCK .*:$(stat -c %i "$1") " /proc/locks
+}
+
+held() { # WHAT FORK-OPTIONS...: the phases of the copy, stored and in force
+	what=$1
+	shift
+	spec=$DSEC_LIB/sb/$source/spec.json
+	jq -c '.phase = "open" | .policy = .policies.open' "$spec" >"$T/spec"
+	cp "$T/spec" "$spec"
+	exec 9>>"$DSEC_RUN/sb/$source/net.lock"
+	flock 9
+	timeout 120 dsec-fork p --name "p-$what" "$@" >"$T/forked" \
+		2>"$T/forked.err" 9>&- &
+	fork=$!
+	wait_for 60 locked_out "$DSEC_RUN/sb/$source/net.lock"
+	ok $? "$what: the copy waits for who changes the policy"
+	jq -c '.phase = "shut" | .policy = .policies.shut' "$spec" >"$T/spec"
+	cp "$T/spec" "$spec"
+	exec 9>&-
+	wait "$fork"
+	is "$?" 0 "$what: it is made" || diag "$(cat "$T/forked" "$T/forked.err")"
+	copy=$(jq -r .sandbox "$T/forked")
+	is "$(jq -r '.phase + " " + .policy.hash' "$DSEC_LIB/sb/$copy/spec.json")" \
+		"$(jq -r '"shut " + .policies.shut.hash' "$spec")" \
+		"$what: the policy of now is stored"
+	is "$(get "$copy" allowed.test)" gaierror "$what: and in force"
+	timeout 60 dsec-pause --stop "$copy" >/dev/null
+}
+
+run timeout 60 dsec-run -d --name p --image root/matrix:1 --memory 64M \
+	--phase open --phases "{\"open\":$NAMES,\"shut\":{}}"
+source=$(field "$out" .sandbox)
+held memory
+held files --fs-only
+
+# --- the same by dsec-net: the copy waits for its place on the node meanwhile.
+exec 9<"$DSEC_RUN/ledger"
+flock 9
+timeout 120 dsec-fork p --name p-last >"$T/forked" 2>&1 9<&- &
+fork=$!
+wait_for 60 locked_out "$DSEC_RUN/ledger"
+ok $? "a copy waits for its place"
+run timeout 60 dsec-net p --deny-all
+is "$status" 0 "all is denied to the source" || diag "$out"
+exec 9<&-
+wait "$fork"
+is "$?" 0 "it is made" || diag "$(cat "$T/forked")"
+is "$(get p-last-0 allowed.test) $(hash_of p-last-0)" \
+	"gaierror $(hash_of p)" "all is denied to the copy"
+timeout 60 dsec-pause --stop p p-last-0 >/dev/null
+
 # --- not without it
 timeout 120 dsec-pause --level disk w >/dev/null
 for pid in $(tree_pids); do
