@@ -239,7 +239,14 @@ static int kill_all(const struct cgroup_root *cgroups, const char *id,
 	return r == -ENOENT ? 0 : r;
 }
 
-/* The run directory, but for the claim. */
+/* What stays as long as there is a claim: without a state, a sandbox with one
+ * would be taken for one that is being made. */
+static bool goes_last(const char *name)
+{
+	return !strcmp(name, "claim.json") || !strcmp(name, "state.json");
+}
+
+/* The run directory, but for what goes last. */
 static int clear_run(const struct tree *t, const char *id, struct err *e)
 {
 	auto_dir DIR *d = NULL;
@@ -258,7 +265,7 @@ static int clear_run(const struct tree *t, const char *id, struct err *e)
 		struct err why;
 
 		if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, "..") ||
-		    !strcmp(de->d_name, "claim.json"))
+		    goes_last(de->d_name))
 			continue;
 		r = fd_remove_tree(dirfd(d), de->d_name, &why);
 		keep_first(e, &first, r, &why);

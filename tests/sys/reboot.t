@@ -32,6 +32,35 @@ counted() { # SANDBOX
 	timeout 60 dsec-exec "$1" -- cat /srv/n
 }
 
+# One that is on the disk is stopped, and its supervisor is killed at its first
+# removal of a file, at its second, and so on: once the end was answered it
+# does not come back.
+killed_at_the_end() {
+	if ! command -v strace >/dev/null; then
+		skip "supervisors that are killed at the end" "no strace"
+		return
+	fi
+	bad=''
+	for n in 1 2 3; do
+		s=$(create '{"image":"root/matrix:1","memory_limit_mb":64}')
+		timeout 100 dsec-pause --disk "$s" >"$T/x" 2>&1
+		pid=$(dsec-ps "$s" | jq .supervisor_pid)
+		strace -qq -o "$T/trace" -p "$pid" -e trace=unlink,unlinkat -e \
+			inject=unlink,unlinkat:signal=KILL:when="$n" &
+		tracer=$!
+		wait_for 10 grep -q "^TracerPid:.$tracer\$" "/proc/$pid/status"
+		timeout 60 dsec-pause --stop --grace 0 "$s" >"$T/x"
+		wait "$tracer"
+		grep -q 'killed by SIGKILL' "$T/trace" || bad="$bad $n:alive"
+		now="$(jq -r .state "$T/x") $(dsec-ps "$s" |
+			jq -r '.state+" "+.outcome')"
+		[ "$now" = "stopped stopped killed" ] || bad="$bad $n:$now"
+		timeout 60 dsec-pause --resume "$s" >"$T/x" &&
+			bad="$bad $n:resumed"
+	done
+	is "$bad" "" "killed when its end was answered: it has ended"
+}
+
 first_life() {
 	tree_new
 	why=$(checkpoint_why)
@@ -82,6 +111,7 @@ first_life() {
 		"of which nothing is left"
 	run timeout 60 dsec-ps "$gone"
 	is "$(field "$out" '.state+" "+.outcome')" "stopped killed" "but its record"
+	killed_at_the_end
 	kill -KILL "$(dsec-ps runs | jq .supervisor_pid)"
 	run dsec-ps --wait --timeout 20s "$runs"
 	is "$(field "$out" .outcome)" "supervisor-lost" \
