@@ -125,16 +125,16 @@ static int add_implicit(json_t *list, enum netpol_strength s,
 			   "no link: names alone, by TCP, through the node");
 	r |= add(list, json_pack("{s:s, s:[i]}", "cidr", "any", "ports", 53),
 		 "redirect", "every resolver is the node's");
-	if (netpol_has_domains(p)) {
+	if (netpol_asks_name(p)) {
 		r |= add(list, to_port("any", 443, "tcp"), "redirect",
-			 "the name in the TLS handshake decides");
+			 "where no network is allowed for it, the name in the "
+			 "TLS handshake decides");
 		r |= add(list, to_port("any", 443, "udp"), "deny",
-			 "QUIC has no name to look at");
+			 "of what a name led to: in QUIC there is no name to "
+			 "look at");
 	}
-	if (!netpol_has_v6(p))
-		r |= add(list, json_pack("{s:s}", "cidr", "::/0"), "deny",
-			 "no rule has an IPv6 network");
-	return r;
+	return r | add(list, json_pack("{s:s}", "cidr", "::/0"), "deny",
+		       "the link has no IPv6");
 }
 
 int node_deny(struct work *w, struct netdeny **ret, struct err *e)

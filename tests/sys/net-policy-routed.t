@@ -34,6 +34,11 @@ verdict() { # TO
 }
 is "$(gets http://allowed.test/x) $(gets http://198.51.100.11/x)" "/x /x" "a name and a network"
 is "$(gets http://other.test/x)" "" "not another name"
+# What nobody wrote about port 443 and IPv6.
+implicit='[.implicit[] | select((.ports == [443] and .cidr == "any") or .cidr == "::/0") |
+	"\(.does) \(.proto)"] | join(", ")'
+is "$(dsec-net r --show | jq -r "$implicit")" "redirect tcp, deny udp, deny null" \
+	"the handshake is looked at"
 is "$(verdict 198.51.100.11:80)" "true connected true" "an allowed address"
 is "$(verdict 198.51.100.11:22)" "false refused true" "a port of it"
 is "$(verdict 198.51.100.12:80)" "false refused true" "another address"
@@ -125,6 +130,8 @@ is "$opened_one $(verdict 198.51.100.11:7)" "false refused true true connected t
 
 # --- open, limits ----------------------------------------------------------------
 dsec-net r --phase open >"$T/out"
+is "$(dsec-net r --show | jq -r "$implicit")" "deny null" \
+	"it is not where all is allowed"
 is "$(verdict 198.51.100.10:80) $(verdict 198.51.100.11:80)" \
 	"true connected true false refused true" "all but a network"
 is "$(verdict 203.0.113.1:80)" "false refused true" "and never the node"
@@ -135,6 +142,11 @@ is "$(verdict 198.51.100.10/icmp)" "true answered true" "an echo request too"
 is "$(verdict 198.51.100.99/icmp | cut -d' ' -f1,2)" "true silent" "which nobody need answer"
 run dsec-net r --show
 is "$(field "$out" '.limits.bandwidth_mbit')" 5 "which is shown"
+# What a queue lets through at once is little beside 3 MB, which are 4.8 s.
+out=$(dsec-exec r -- curl -s -m 30 -o /dev/null -w '%{size_download} %{time_total}' \
+	http://198.51.100.10/bytes/3000000)
+ok "$(awk -v got="$out" 'BEGIN { split(got, v, " ")
+	print (v[1] == 3000000 && v[2] >= 4) ? 0 : 1 }')" "and kept: $out s"
 run dsec-fork --fs-only --count 1 r
 copy=$(printf '%s\n' "$out" | jq -r 'select(.parent) | .sandbox')
 is "$(dsec-net "$copy" --explain 198.51.100.10:80 | jq -r '"\(.allowed) \(.attempt.outcome)"')" \
