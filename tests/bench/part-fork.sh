@@ -12,11 +12,11 @@
 #       most as many at once as there are CPUs, in turns
 # memory    proportional set sizes of all processes of the copies, whose memory is
 #       of random bytes: no page is like another but its copies
-# files of a layer    milliseconds that the source stands still (frozen_ms of
-#       dsec-fork --fs-only), in which the copy of its layer is made; no bytes
-#       are copied when each copy is a snapshot.  The whole dsec-fork, which
-#       takes the copy's own launch along, is shown beside a dsec-run of the same
-#       image, in turns
+# files of a layer    milliseconds from the request to the record (fork_ms of
+#       dsec-fork --fs-only), the copy's own launch included, and of these those
+#       that the source stands still (frozen_ms), in which the copy of its layer
+#       is made; no bytes are copied when each copy is a snapshot.  The whole
+#       program is shown beside a dsec-run of the same image, in turns
 
 F=$D/fork
 fork_mb=100 fork_n=8 fork_rounds=${BENCH_FORK_ROUNDS:-5} fork_layer_mb=1024
@@ -289,6 +289,8 @@ part_fork_files() {
 		"the launch in it $(median "$F/run" .launch_ms) ms"
 	[ "$(fork_counter)" -gt "$fork_count" ] ||
 		die "the source does not go on"
+	bar "a copy of the files of a layer, p50" \
+		"$(median "$F/fs" .fork_ms)" "" '<=' 50 ms
 	bar "source stopped while the files of a layer are copied, p50" \
 		"$(median "$F/fs" .frozen_ms)" "" '<=' 50 ms
 	bar "copies of a layer that are no snapshot" \
