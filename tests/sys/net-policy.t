@@ -39,6 +39,8 @@ reaches p allowed.test "an allowed name"
 reaches p a.b.api.test "and one below a wildcard"
 misses p api.test "not the wildcard's own name"
 misses p other.test "not another one"
+run dsec-exec p -- python3 -c 'import socket; socket.create_server(("", 80))'
+like "$status $err" 'in use' "the policy's ports are the node's"
 run dsec-net p --phase agent
 is "$status" 0 "a switch" || diag "$out"
 misses p allowed.test "what was allowed is not"

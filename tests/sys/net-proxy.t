@@ -50,7 +50,7 @@ like "$(cat "$T/denied")" '^other.test 80 port$' "denied: the port"
 like "$(cat "$T/denied")" '^198.18.99.99 80 address$' "denied: the address"
 like "$(cat "$T/denied")" '^loopback.test (53|80) private$' "denied: private"
 
-# --- names in a ClientHello ------------------------------------------------
+# --- names in a ClientHello (field report 76) ------------------------------
 for t in "right allowed.test passed" "other both.test passed" \
 	"denied shared.test reset" "bytes allowed.test passed" \
 	"large allowed.test passed" "huge allowed.test reset" \
@@ -66,7 +66,7 @@ like "$(client sb hello allowed.test 443 slow)" '^reset after 1[01]$' \
 	"a slow hello has its deadline"
 is "$(client sb echo allowed.test 22 SSH-2.0-x)" SSH-2.0-x "no TLS elsewhere"
 
-# --- half-closed and idle ones ---------------------------------------------
+# --- half-closed and idle ones (field report 87) ---------------------------
 stat_of() { "$NETCTL" stats sb | jq ".sandboxes.sb.$1"; }
 is "$(client sb half allowed.test 7 5000)" 5000 "5,000 half-closed clients"
 # shellcheck disable=SC2016
