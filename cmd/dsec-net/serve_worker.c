@@ -46,18 +46,29 @@ static int compare_slot(const void *key, const void *elem)
 	return slot < s->slot ? -1 : slot > s->slot;
 }
 
+static size_t count_routed(const struct worker *w)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < SBOX_BUCKETS; i++)
+		for (const struct sbox *b = w->by_slot[i]; b; b = b->next_slot)
+			n++;
+	return n;
+}
+
 /* Of the kernel's counters one listing, however many there are. */
 static int stats_of_all(struct worker *w, json_t *all, struct err *e)
 {
-	auto_free struct route_stats *route = NULL;
+	size_t most = w->route ? count_routed(w) : 0;
+	auto_free struct route_stats *route = calloc(most + 1, sizeof(*route));
 	int n = 0, r = 0;
 
-	if (w->route) {
-		route = calloc(TRANSIT_SLOTS, sizeof(*route));
-		n = route ? route_stats_all(w->route, route, TRANSIT_SLOTS,
-					    NULL)
-			  : 0;
-	}
+	if (!route)
+		return err_sys(e, ENOMEM, "counters");
+	if (most > 0)
+		n = route_stats_all(w->route, route, most, NULL);
+	if (n > (int)most)
+		n = (int)most;
 	for (size_t i = 0; r == 0 && i < SBOX_BUCKETS; i++)
 		for (struct sbox *b = w->by_id[i]; r == 0 && b; b = b->next) {
 			r = add_stats(all, b,

@@ -12,17 +12,31 @@
 
 #define TLS_HANDSHAKE 0x16
 
+/*
+ * The way to the sandbox is inside the node: it has no bottleneck but its ends.
+ * What the node has chosen for the world may pace (bbr does), which there costs
+ * a timer for every few segments, and a third of what could pass.
+ */
+static void inner_options(int fd)
+{
+	static const char local[] = "reno"; /* every kernel's, everybody's */
+	const int on = 1;
+
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, local,
+			 sizeof(local) - 1);
+}
+
 struct conn *conn_new(struct proxy_client *c, int fd, uint16_t port,
 		      const struct netaddr *addr)
 {
-	const int on = 1;
 	struct conn *n = calloc(1, sizeof(*n));
 
 	if (!n) {
 		pump_reset(fd);
 		return NULL;
 	}
-	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	inner_options(fd);
 	n->client = c;
 	n->fd = fd;
 	n->port = port;

@@ -15,6 +15,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -130,6 +131,7 @@ static void join(int fd, const char *addr)
 	int up = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	inet_pton(AF_INET, addr, &to.sin_addr);
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
 	if (connect(up, (void *)&to, sizeof(to)) < 0)
 		_exit(71);
 	if (fork() == 0)

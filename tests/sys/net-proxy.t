@@ -80,6 +80,8 @@ wait_for 30 test -e "$T/held"
 is "$(stat_of connections)" 1000 "1,000 idle ones"
 FDS=$(find "/proc/$(worker)/fd" -mindepth 1 | wc -l)
 ok $((FDS > 2100)) "they hold no pipes ($FDS descriptors)"
+is "$(in_box sb ss -tniHO sport = :7 | grep -c ' reno ')" 1000 \
+	"nor does anything pace them"
 touch "$T/let"
 wait $HOLD
 is "$(cat "$T/o")" 2000 "work afterwards"
