@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <limits.h>
-#include <linux/capability.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -14,7 +12,6 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -24,6 +21,7 @@
 #include "serve.h"
 #include "serve_priv.h"
 #include "sys/cgroup.h"
+#include "sys/confine.h"
 #include "wire/exit.h"
 
 #define LOG_MAX (1024 * 1024)
@@ -212,14 +210,6 @@ static int prepare(struct setup *s, struct err *e)
 	return 0;
 }
 
-int drop_state(struct err *e)
-{
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
-	    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
-		return err_sys(e, errno, "give up privileges");
-	return 0;
-}
-
 /* Without it all but its endpoints is served. */
 static void start_broker(struct setup *s)
 {
@@ -229,24 +219,6 @@ static void start_broker(struct setup *s)
 
 	if (broker_start(&start, &s->broker, &pid, &e) < 0)
 		note("no credential broker: %s", e.msg);
-}
-
-/* From here on nothing of root's is left but what is open. */
-static int drop(struct err *e)
-{
-	struct __user_cap_header_struct head = {
-		.version = _LINUX_CAPABILITY_VERSION_3};
-	struct __user_cap_data_struct none[2] = {{0}};
-
-	for (int cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
-		if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
-			return err_sys(e, errno, "drop capabilities");
-	if (setgroups(0, NULL) < 0 ||
-	    setresgid(HELPER_UID, HELPER_UID, HELPER_UID) < 0 ||
-	    setresuid(HELPER_UID, HELPER_UID, HELPER_UID) < 0 ||
-	    syscall(SYS_capset, &head, none) < 0)
-		return err_sys(e, errno, "become uid %u", HELPER_UID);
-	return drop_state(e);
 }
 
 static int keep(struct setup *s, bool background, struct err *e)
@@ -323,7 +295,7 @@ static int in_background(struct setup *s, struct err *e)
 		setsid();
 		join_supervisors(s);
 		start_broker(s);
-		r = drop(e);
+		r = confine_user(HELPER_UID, e);
 		if (r == 0 && write(ready[1], "x", 1) != 1)
 			r = err_sys(e, errno, "tell that it serves");
 		fd_close(ready[0]);
@@ -361,7 +333,7 @@ int serve(bool background)
 	else if (r == 0) {
 		start_broker(&s);
 		attach_all(&s);
-		r = drop(&e);
+		r = confine_user(HELPER_UID, &e);
 		if (r == 0)
 			r = keep(&s, false, &e);
 	}

@@ -37,15 +37,9 @@ struct keeper_start {
 /* keeper_run(start, e): serve until SIGTERM. */
 int keeper_run(struct keeper_start *start, struct err *e);
 
-/* drop_state(e): no traces, no new privileges: what an exec does not keep. */
-int drop_state(struct err *e);
-
 /* worker_run(sock, broker, conf): the worker, until its keeper hangs up.
  * Returns its exit status. */
 int worker_run(int sock, int broker, const struct netconf *conf);
-
-/* worker_filter(e): leave this process the system calls a worker needs. */
-int worker_filter(struct err *e);
 
 /* netns_cookie(fd): which network namespace a socket is of; 0: unknown. */
 uint64_t netns_cookie(int fd);

@@ -11,6 +11,7 @@
 #include "box/tree.h"
 #include "serve.h"
 #include "serve_keeper.h"
+#include "sys/confine.h"
 #include "wire/exit.h"
 #include "wire/record.h"
 
@@ -193,7 +194,7 @@ static int adopt_run(json_t *state, struct err *e)
 
 	for (size_t i = 0; i < array_len(fds); i++)
 		*fds[i] = (int)json_integer_value(json_array_get(t, i));
-	r = drop_state(e);
+	r = confine_state(e);
 	if (r == 0)
 		r = netconf_of(json_object_get(state, "config"), &conf, e);
 	return r < 0 ? r : keeper_run(&start, e);

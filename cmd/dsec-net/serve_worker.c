@@ -9,6 +9,7 @@
 #include "wire/exit.h"
 #include "wire/record.h"
 #include "serve_worker.h"
+#include "sys/confine.h"
 
 /* --- requests ------------------------------------------------------------ */
 
@@ -222,7 +223,7 @@ int worker_run(int sock, int broker, const struct netconf *conf)
 		w.transit[i] = -1;
 	r = start(&w, sock, &e);
 	if (r == 0)
-		r = worker_filter(&e);
+		r = confine_calls(&e);
 	if (r == 0)
 		r = loop_run(w.loop, &e);
 	if (r < 0 && r != -EPIPE)

@@ -1,20 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <grp.h>
 #include <linux/audit.h>
+#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
-#include "serve_priv.h"
+#include "base/cleanup.h"
+#include "sys/confine.h"
 
-/*
- * What the worker may ask of the kernel: to use the descriptors it has, to make
- * sockets of the internet and pipes, memory and time.  It opens no file, starts
- * no program and reaches no other process.  The rest fails with ENOSYS.
- */
+int confine_state(struct err *e)
+{
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+	    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+		return err_sys(e, errno, "give up privileges");
+	return 0;
+}
+
+int confine_user(uid_t uid, struct err *e)
+{
+	struct __user_cap_header_struct head = {
+		.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct none[2] = {{0}};
+
+	for (int cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
+		if (prctl(PR_CAPBSET_READ, cap, 0, 0, 0) > 0 &&
+		    prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
+			return err_sys(e, errno, "drop capabilities");
+	if (setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0 ||
+	    setresuid(uid, uid, uid) < 0 ||
+	    syscall(SYS_capset, &head, none) < 0)
+		return err_sys(e, errno, "become uid %u", uid);
+	return confine_state(e);
+}
+
 #if defined(__x86_64__)
 #define ARCH AUDIT_ARCH_X86_64
 #elif defined(__aarch64__)
@@ -62,7 +86,7 @@ static const unsigned allowed[] = {
 #define FIELD(f) ((unsigned)offsetof(struct seccomp_data, f))
 #define DENY(n)	 (SECCOMP_RET_ERRNO | (n))
 
-int worker_filter(struct err *e)
+int confine_calls(struct err *e)
 {
 #if defined(ARCH) && !defined(__SANITIZE_ADDRESS__)
 	static const unsigned families[] = {AF_INET, AF_INET6, AF_NETLINK};
