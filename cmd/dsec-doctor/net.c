@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 
+#include "box/claim.h"
 #include "box/net.h"
 #include "doctor.h"
 #include "net/conf.h"
@@ -49,6 +50,21 @@ static void check_uplink(struct doctor *d, const struct uplink_conf *c)
 			  "ports are refused");
 }
 
+/* An address is a slot's, by its number. */
+static void check_addresses(struct doctor *d, const struct netconf *conf)
+{
+	const uint64_t size = 1ull << (32 - conf->pool.bits);
+	const uint64_t have = size > 2 ? size - 2 : 0; /* all but the ends */
+	uint32_t slots;
+
+	if (claim_slots(&d->tree, &slots, NULL) < 0 || have >= slots)
+		return;
+	d_finding(d, "network", SEV_WARNING, NULL,
+		  "the pool of net.json (/%u) has %llu addresses and the node "
+		  "%u uid ranges: two sandboxes can come to have one address",
+		  conf->pool.bits, (unsigned long long)have, slots);
+}
+
 void check_network(struct doctor *d)
 {
 	auto_netconf struct netconf conf = {0};
@@ -62,6 +78,7 @@ void check_network(struct doctor *d)
 	}
 	uplink_conf_of(&conf, &c);
 	check_uplink(d, &c);
+	check_addresses(d, &conf);
 	if (uplink_clash(&c, &e) < 0)
 		d_finding(d, "network", SEV_WARNING, NULL, "%s", e.msg);
 }

@@ -40,6 +40,7 @@ struct each {
 	const struct tree *t;
 	recover_fn *fn;
 	void *arg;
+	bool lost; /* those, too, whose claim nobody has taken away yet */
 };
 
 static int one(void *arg, const char *id, struct err *e)
@@ -47,7 +48,9 @@ static int one(void *arg, const char *id, struct err *e)
 	auto_json json_t *spec = NULL;
 	const struct each *u = arg;
 
-	if (!recover_waits(u->t, id))
+	if (u->lost ? select_life(u->t, id, NULL) == SELECT_LIVE ||
+			      !teardown_kept(u->t, id)
+		    : !recover_waits(u->t, id))
 		return 0;
 	(void)spec_read(u->t, id, &spec, NULL);
 	return u->fn(u->arg, id, spec, e);
@@ -55,7 +58,7 @@ static int one(void *arg, const char *id, struct err *e)
 
 int recover_each(const struct tree *t, recover_fn *fn, void *arg, struct err *e)
 {
-	struct each u = {t, fn, arg};
+	struct each u = {t, fn, arg, false};
 
 	return tree_each(t->lib, one, &u, e);
 }
@@ -83,10 +86,11 @@ int recover_find(const struct tree *t, const char *word, char *id,
 {
 	char found[BOX_ID_LEN + 1];
 	struct named want = {.name = word, .id = found};
+	struct each u = {t, of_name, &want, true};
 	int r;
 
 	r = tree_find(t, word, id, e);
-	if (r != -ENOENT || !*word || recover_each(t, of_name, &want, NULL) < 0)
+	if (r != -ENOENT || !*word || tree_each(t->lib, one, &u, NULL) < 0)
 		return r;
 	if (want.n > 1)
 		return err_set(e, -ENOENT, "sandbox_unknown",
