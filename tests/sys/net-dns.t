@@ -45,7 +45,8 @@ like "$(ask n udp alias.test)" '^NOERROR 198\.1[89]\.' "an alias"
 like "$(ask n udp truncated.test)" '^NOERROR 198\.1[89]\.' \
 	"what upstream answers over TCP alone"
 is "$(ask n udp 'allowed.test AAAA' 'six.test AAAA' 'svc.test HTTPS' \
-	'svc.test SVCB' 'allowed.test MX' 'allowed.test TXT' | sort -u)" \
+	'svc.test SVCB' 'allowed.test MX' 'allowed.test TXT' 'allowed.test SRV' |
+	sort -u)" \
 	NOERROR "other types: no data"
 is "$(ask n udp 'allowed.test ANY' 'allowed.test AXFR' | sort -u)" \
 	"REFUSED ede=21" "ANY and transfers are refused"
@@ -157,9 +158,11 @@ is "$(ask r udp allowed.test alias.test mixed.test | sort -u)" \
 	"NOERROR 198.51.100.10" "names have their addresses"
 is "$(ask r tcp allowed.test)" "NOERROR 198.51.100.10" "over TCP"
 is "$(ask r udp private.test)" "NOERROR ede=15" "but private ones"
-is "$(ask r udp 'allowed.test AAAA' 'allowed.test HTTPS' | sort -u)" NOERROR \
+is "$(ask r udp 'allowed.test AAAA' 'allowed.test HTTPS' 'allowed.test MX' \
+	'allowed.test TXT' 'allowed.test SRV' | sort -u)" NOERROR \
 	"other types: no data"
-is "$(ask r udp other.evil.test 'other.evil.test TXT' | sort -u)" \
+is "$(ask r udp other.evil.test 'other.evil.test TXT' 'other.evil.test MX' \
+	'other.evil.test SRV' | sort -u)" \
 	"NXDOMAIN ede=15" "what is not allowed"
 # No other resolver, whoever asks for one (field report 74).
 SERVER=198.51.100.53

@@ -48,6 +48,19 @@ is "$(verdict 198.51.100.11/icmp)" "false unreachable true" "ICMP"
 is "$(verdict allowed.test:80)" "true connected true" "an allowed name"
 is "$(verdict other.test:443)" "false not_resolved true" "another name"
 
+# --- what holds by name, what by address (field report 76) ----------------------
+# shared.test has the address of allowed.test.
+asks() { # CURL-ARGS: the host that the server was asked for
+	dsec-exec r -- curl -sk -m 5 "$@" 2>/dev/null | jq -r .headers.host 2>/dev/null
+}
+is "$(asks http://shared.test/x)" "" "a denied name on an allowed one's address has none"
+is "$(asks -H 'Host: shared.test' http://allowed.test/x)" shared.test \
+	"on port 80 the address decides, and no Host header"
+is "$(asks --connect-to shared.test:443:allowed.test:443 https://shared.test/x)" "" \
+	"on 443 the name in the ClientHello"
+is "$(asks https://allowed.test/x)" allowed.test "which may be the allowed one"
+is "$(world_saw '.sni=="shared.test"')" 0 "the other was never asked for there"
+
 # Two connections: the switch cuts the one that is denied, whoever sends.
 cat >"$T/open" <<'EOF'
 import socket, sys
