@@ -284,8 +284,6 @@ static bool remove_unused(const char *path)
 		int flags;
 	} made[] = {
 		{"spec.json", 0},
-		{"denied.jsonl", 0},
-		{"names", 0},
 		{"work/work/incompat/volatile/dirty", 0},
 		{"work/work/incompat/volatile", AT_REMOVEDIR},
 		{"work/work/incompat", AT_REMOVEDIR},
@@ -303,6 +301,11 @@ static bool remove_unused(const char *path)
 		if (unlinkat(dir, made[i].name, made[i].flags) < 0 &&
 		    errno != ENOENT)
 			return false;
+	if (rmdir(path) == 0)
+		return true;
+	/* Those of a network, which few have. */
+	unlinkat(dir, "denied.jsonl", 0);
+	unlinkat(dir, "names", 0);
 	return rmdir(path) == 0;
 }
 
