@@ -58,8 +58,8 @@ int node_deny(struct work *w, struct netdeny **ret, struct err *e);
  *
  * attempt(pid, to, ret, e): {"outcome":..,"resolver":..,"address":..,"ms":N}.
  * outcome: "connected"; "answered" (UDP, ICMP); "silent" (UDP, ICMP: no
- * answer, no refusal); "reset", "refused", "unreachable", "timeout"; "not_resolved" (the
- * resolver said no), "no_resolver" (nobody answered).
+ * answer, no refusal); "reset", "refused", "unreachable", "timeout";
+ * "not_resolved" (the resolver said no), "no_resolver" (nobody answered).
  */
 struct attempt {
 	char name[NETNAME_MAX + 1]; /* "": addr */
