@@ -227,6 +227,7 @@ static int keep(struct setup *s, bool background, struct err *e)
 		.listener = s->listener,
 		.lock = s->lock,
 		.broker = s->broker,
+		.totals = -1,
 		.conf = &s->conf,
 	};
 	int null = -1, r;

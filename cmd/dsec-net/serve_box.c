@@ -337,6 +337,7 @@ static int fill(struct sbox *b, struct chan_msg *m, struct netpol *p,
 		.fake = b->strength == NETPOL_NAMES,
 		.per_s = netpol_limits(p)->dns_per_s,
 	};
+	struct proxy_stats *counted;
 	int fd = chan_take(m, "names"), r;
 
 	r = fakename_new(fd, &b->names, e);
@@ -355,7 +356,12 @@ static int fill(struct sbox *b, struct chan_msg *m, struct netpol *p,
 	if (r == 0)
 		r = proxy_client_new(w->proxy, b->id, p, b->names, b->denied,
 				     &b->client, e);
-	return r;
+	if (r < 0)
+		return r;
+	counted = totals_get(w->totals, b->id);
+	if (counted)
+		proxy_client_count(b->client, counted);
+	return 0;
 }
 
 static int sbox_new(struct chan_msg *m, const struct sbox *like,
@@ -414,8 +420,13 @@ static void evict(struct worker *w, uint32_t slot)
 {
 	struct sbox *b = sbox_of_slot(w, slot);
 
-	if (b)
-		sbox_free(b);
+	char id[HELPER_ID_MAX + 1];
+
+	if (!b)
+		return;
+	snprintf(id, sizeof(id), "%s", b->id);
+	sbox_free(b);
+	totals_drop(w->totals, id);
 }
 
 int sbox_attach(struct worker *w, struct chan_msg *m, struct err *e)

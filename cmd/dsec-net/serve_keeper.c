@@ -85,7 +85,7 @@ static int need(const json_t *o, const char *key, json_type type, struct err *e)
 
 	if (v && json_typeof(v) == type &&
 	    (type != JSON_STRING ||
-	     (*json_string_value(v) && json_string_length(v) <= 128)))
+	     (*json_string_value(v) && json_string_length(v) <= HELPER_ID_MAX)))
 		return 0;
 	return err_set(e, -EINVAL, "bad_value", "'%s' is missing or wrong",
 		       key);
@@ -301,6 +301,7 @@ int keeper_run(struct keeper_start *start, struct err *e)
 		.listener_fd = start->listener,
 		.lock = start->lock,
 		.broker = start->broker,
+		.totals_fd = start->totals,
 		.worker = {.fd = -1},
 	};
 	auto_close int signals = -1;
@@ -311,7 +312,9 @@ int keeper_run(struct keeper_start *start, struct err *e)
 	r = loop_new(&k.loop, e);
 	if (r < 0)
 		return r;
-	r = watch(&k, start->listener, &signals, e);
+	r = totals_map(&k.totals_fd, &k.totals, e);
+	if (r == 0)
+		r = watch(&k, start->listener, &signals, e);
 	if (r == 0 && start->state)
 		r = adopt(&k, start->state, e);
 	if (r == 0) {

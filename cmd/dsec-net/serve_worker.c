@@ -110,10 +110,12 @@ static int op_policy(struct worker *w, const json_t *req, json_t *ans,
 
 static int op_detach(struct worker *w, const json_t *req)
 {
-	struct sbox *b = sbox_find(w, json_str(req, "sandbox"));
+	const char *id = json_str(req, "sandbox");
+	struct sbox *b = sbox_find(w, id);
 
 	if (b)
 		sbox_free(b);
+	totals_drop(w->totals, id);
 	return 0;
 }
 
@@ -209,10 +211,12 @@ static int start(struct worker *w, int sock, struct err *e)
 }
 
 /* What it has is let go of by its end: rules of the kernel stay as they are. */
-int worker_run(int sock, int broker, const struct netconf *conf)
+int worker_run(int sock, int broker, const struct netconf *conf,
+	       struct totals *totals)
 {
 	struct worker w = {.conf = conf,
 			   .to_broker = broker,
+			   .totals = totals,
 			   .chan = {.fd = sock},
 			   .rtnl = -1};
 	struct err e = {0};

@@ -51,6 +51,7 @@ struct worker {
 	struct loop *loop;
 	const struct netconf *conf;
 	int to_broker; /* or -1 */
+	struct totals *totals;
 	struct chan chan;
 	struct loop_source src;
 	struct netdeny *deny;

@@ -77,6 +77,10 @@ void proxy_client_free(struct proxy_client *c);
  * or in the making, that ${policy} denies are reset on both sides.  How many.
  */
 unsigned proxy_client_policy(struct proxy_client *c, struct netpol *policy);
+
+/* proxy_client_count(c, at): of one without connections: count in ${at}, from
+ * what it says on; it outlives ${c}. */
+void proxy_client_count(struct proxy_client *c, struct proxy_stats *at);
 void proxy_client_stats(const struct proxy_client *c, struct proxy_stats *ret);
 
 /* proxy_client_recheck(c): the always-denied addresses have changed:

@@ -46,7 +46,7 @@ struct conn *conn_new(struct proxy_client *c, int fd, uint16_t port,
 	if (n->next)
 		n->next->pprev = &n->next;
 	c->conns = n;
-	c->stats.connections++;
+	c->stats->connections++;
 	return n;
 }
 
@@ -65,7 +65,7 @@ void conn_end(struct conn *n)
 	*n->pprev = n->next;
 	if (n->next)
 		n->next->pprev = n->pprev;
-	n->client->stats.connections--;
+	n->client->stats->connections--;
 	netpol_free(n->brokered);
 	free(n->hello);
 	free(n->name);
@@ -82,7 +82,7 @@ void conn_refuse(struct conn *n, const char *why)
 		.why = why,
 	};
 
-	n->client->stats.refused++;
+	n->client->stats->refused++;
 	denied_add(n->client->denied, &ev);
 	conn_end(n);
 }
@@ -138,10 +138,10 @@ static bool on_count(void *arg, bool up, size_t bytes)
 	uint64_t most = netpol_limits(c->policy)->bytes_mb;
 
 	if (up)
-		c->stats.sent += bytes;
+		c->stats->sent += bytes;
 	else
-		c->stats.received += bytes;
-	return most == 0 || c->stats.sent + c->stats.received <= most << 20;
+		c->stats->received += bytes;
+	return most == 0 || c->stats->sent + c->stats->received <= most << 20;
 }
 
 static const struct pump_ops pump_ops = {on_done, on_count};
