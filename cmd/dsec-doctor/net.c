@@ -30,6 +30,14 @@ static void check_helper(struct doctor *d)
 			  "the network helper does not answer: %s", e.msg);
 }
 
+static void on_taken(void *arg, const char *id, const uint16_t *ports, size_t n)
+{
+	d_finding(arg, "network", SEV_WARNING, NULL,
+		  "sandbox %s listens on port %u%s itself: what its policy "
+		  "allows there is not served",
+		  id, ports[0], n > 1 ? " and others" : "");
+}
+
 static void check_uplink(struct doctor *d, const struct uplink_conf *c)
 {
 	auto_close int transit = transit_open(d->tree.run, NULL);
@@ -72,6 +80,7 @@ void check_network(struct doctor *d)
 	struct err e = {0};
 
 	check_helper(d);
+	net_taken(&d->tree, on_taken, d);
 	if (netconf_load(d->tree.config, &conf, &e) < 0) {
 		d_finding(d, "network", SEV_ERROR, NULL, "%s", e.msg);
 		return;

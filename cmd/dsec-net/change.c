@@ -156,7 +156,7 @@ static int check_strength(const json_t *spec, struct err *e)
 static int has_listeners(struct work *w, const char *id, const json_t *spec,
 			 struct err *e)
 {
-	uint16_t have[NETPOL_LISTEN_MAX], want[NETPOL_LISTEN_MAX];
+	uint16_t have[HELPER_PORTS_MAX], want[NETPOL_LISTEN_MAX];
 	auto_netpol struct netpol *p = NULL;
 	const struct netpol *one;
 	size_t n = 0, at = 0;

@@ -155,12 +155,25 @@ static bool listens_on(const struct sbox *b, uint16_t port)
 }
 
 /* Can it be carried by what the sandbox has? */
-static int check_policy(const struct sbox *b, const struct netpol *p,
-			struct err *e)
+static bool is_among(uint16_t port, const uint16_t *ports, int n)
 {
-	uint16_t ports[NETPOL_LISTEN_MAX];
+	for (int i = 0; i < n; i++)
+		if (ports[i] == port)
+			return true;
+	return false;
+}
+
+/*
+ * Those of ${was}, the policy before, need no listener: where the sandbox has
+ * taken such a port while nobody held it, it is not served, and may not stand
+ * in the way of a stricter policy.
+ */
+static int check_policy(const struct sbox *b, const struct netpol *p,
+			const struct netpol *was, struct err *e)
+{
+	uint16_t ports[NETPOL_LISTEN_MAX], before[NETPOL_LISTEN_MAX];
 	enum netpol_strength needs = netpol_strength(&p, 1);
-	int n;
+	int n, had;
 
 	if (needs > b->strength)
 		return err_set(e, -EOPNOTSUPP, "unsupported",
@@ -171,8 +184,10 @@ static int check_policy(const struct sbox *b, const struct netpol *p,
 	if (b->strength != NETPOL_NAMES)
 		return 0;
 	n = netpol_listen(&p, 1, ports);
+	had = netpol_listen(&was, 1, before);
 	for (int i = 0; i < n; i++)
-		if (!listens_on(b, ports[i]))
+		if (!listens_on(b, ports[i]) &&
+		    !is_among(ports[i], before, had))
 			return err_set(e, -EOPNOTSUPP, "unsupported",
 				       "nobody listens on port %u inside",
 				       ports[i]);
@@ -230,7 +245,7 @@ int sbox_policy(struct worker *w, const json_t *req, unsigned *ret_cut,
 			       json_str(req, "sandbox"));
 	r = load_policy(w, req, &p, e);
 	if (r == 0)
-		r = check_policy(b, p, e);
+		r = check_policy(b, p, b->policy, e);
 	return r < 0 ? r : enforce(b, p, ret_cut, e);
 }
 
@@ -433,7 +448,7 @@ int sbox_attach(struct worker *w, struct chan_msg *m, struct err *e)
 {
 	struct sbox like = {.worker = w, .udp53 = -1, .tcp53 = -1};
 	struct sbox *b = sbox_find(w, json_str(m->obj, "sandbox"));
-	auto_netpol struct netpol *p = NULL;
+	auto_netpol struct netpol *p = NULL, *was = NULL;
 	unsigned cut;
 	bool fresh;
 	int r;
@@ -454,6 +469,7 @@ int sbox_attach(struct worker *w, struct chan_msg *m, struct err *e)
 	if (!b && like.strength == NETPOL_ROUTED)
 		evict(w, like.route.slot);
 	fresh = !b;
+	was = netpol_ref(fresh ? p : b->policy);
 	if (fresh)
 		r = sbox_new(m, &like, p, &b, e);
 	if (r == 0)
@@ -472,7 +488,7 @@ int sbox_attach(struct worker *w, struct chan_msg *m, struct err *e)
 		r = serve_ports(b, m, e);
 	}
 	if (r == 0)
-		r = check_policy(b, p, e);
+		r = check_policy(b, p, was, e);
 	if (r < 0 && fresh && b)
 		sbox_free(b);
 	return r;

@@ -57,6 +57,21 @@ int net_attach(const struct tree *t, const char *id, pid_t pid,
 	       const json_t *spec, struct err *e);
 
 /*
+ * net_unserved(h, id, spec, ret, ret_n, e):
+ * The TCP ports that the node serves a sandbox of names on, and has no socket
+ * for: the sandbox took them itself while no helper held them.  Into
+ * ret[HELPER_PORTS_MAX].  -ENOENT: the helper does not know it.
+ *
+ * net_taken(t, fn, arg): fn() of every live sandbox that has such ports.
+ */
+struct helper;
+int net_unserved(struct helper *h, const char *id, const json_t *spec,
+		 uint16_t *ret, size_t *ret_n, struct err *e);
+typedef void net_taken_fn(void *arg, const char *id, const uint16_t *ports,
+			  size_t n);
+void net_taken(const struct tree *t, net_taken_fn *fn, void *arg);
+
+/*
  * net_detach(t, id):
  * The processes of ${id} have ended, or are about to: the helper forgets it and
  * lets go of its sockets, its link is removed.  Fine when there is nothing;
@@ -111,7 +126,6 @@ int net_lock(const struct tree *t, const char *id, int *ret_fd, struct err *e);
  * ${n}->follow is its id, and NULL means that of ${n}->spec.  One that changed
  * since is written to spec.json of the copy.
  */
-struct helper;
 
 struct net {
 	const struct tree *tree;

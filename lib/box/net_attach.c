@@ -20,6 +20,7 @@
 #include "sys/rtnl.h"
 
 #define BACKLOG	 512
+#define DNS_PORT 53
 #define LO	 1 /* the first interface of every namespace */
 #define FILE_MAX 24
 
@@ -534,10 +535,18 @@ void net_done(struct net *n)
 
 /* --- for one that lives -------------------------------------------------- */
 
+static bool is_among(uint16_t port, const uint16_t *ports, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (ports[i] == port)
+			return true;
+	return false;
+}
+
 /* Not those that the helper has. */
 static int leave_out(struct net *n, struct err *e)
 {
-	uint16_t has[NETPOL_LISTEN_MAX];
+	uint16_t has[HELPER_PORTS_MAX];
 	size_t nhas = 0;
 	int r;
 
@@ -545,10 +554,38 @@ static int leave_out(struct net *n, struct err *e)
 	if (r == -ENOENT)
 		return 0;
 	for (size_t i = 0; r == 0 && i < n->nports; i++)
-		for (size_t k = 0; k < nhas; k++)
-			if (n->port[i] == has[k])
-				n->tcp[i] = NET_HAS;
+		if (is_among(n->port[i], has, nhas))
+			n->tcp[i] = NET_HAS;
 	return r;
+}
+
+int net_unserved(struct helper *h, const char *id, const json_t *spec,
+		 uint16_t *ret, size_t *ret_n, struct err *e)
+{
+	struct net n = {
+		.id = id,
+		.spec = spec,
+		.strength = net_strength(spec),
+		.helper = h,
+	};
+	uint16_t has[HELPER_PORTS_MAX];
+	size_t nhas = 0;
+	int r;
+
+	*ret_n = 0;
+	if (n.strength != NETPOL_NAMES)
+		return 0;
+	r = ports_of(&n, e);
+	if (r == 0)
+		r = helper_ports(h, id, has, &nhas, e);
+	if (r < 0)
+		return r;
+	if (!is_among(DNS_PORT, has, nhas))
+		ret[(*ret_n)++] = DNS_PORT;
+	for (size_t i = 0; i < n.nports; i++)
+		if (!is_among(n.port[i], has, nhas))
+			ret[(*ret_n)++] = n.port[i];
+	return 0;
 }
 
 static int put(struct net *n, pid_t pid, struct err *e)

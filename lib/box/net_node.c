@@ -246,7 +246,7 @@ struct mending {
 /* Does the helper know it? */
 static bool is_known(struct mending *m, const char *id)
 {
-	uint16_t ports[NETPOL_LISTEN_MAX];
+	uint16_t ports[HELPER_PORTS_MAX];
 	size_t n;
 
 	if (!m->h && helper_open(m->t->run, 0, &m->h, NULL) < 0)
@@ -287,6 +287,41 @@ static int mend_one(void *arg, const char *id, struct err *e)
 	}
 	return 0;
 }
+
+/* --- what they took ------------------------------------------------------ */
+
+struct taken {
+	const struct tree *t;
+	struct helper *h;
+	net_taken_fn *fn;
+	void *arg;
+};
+
+static int taken_one(void *arg, const char *id, struct err *e)
+{
+	auto_json json_t *spec = NULL;
+	struct taken *k = arg;
+	uint16_t port[HELPER_PORTS_MAX];
+	size_t n = 0;
+
+	(void)e;
+	if (is_live(k->t, id, NULL) && spec_read(k->t, id, &spec, NULL) == 0 &&
+	    net_unserved(k->h, id, spec, port, &n, NULL) == 0 && n > 0)
+		k->fn(k->arg, id, port, n);
+	return 0;
+}
+
+void net_taken(const struct tree *t, net_taken_fn *fn, void *arg)
+{
+	struct taken k = {.t = t, .fn = fn, .arg = arg};
+
+	if (helper_open(t->run, 0, &k.h, NULL) < 0)
+		return;
+	(void)!tree_each(t->run, taken_one, &k, NULL);
+	helper_free(k.h);
+}
+
+/* --- all of them --------------------------------------------------------- */
 
 /* Rules that nobody has are only a waste: it need not work. */
 static void sweep(struct mending *m)

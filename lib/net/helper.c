@@ -333,7 +333,7 @@ int helper_ports(struct helper *h, const char *sandbox, uint16_t *ret,
 	if (r < 0)
 		return r;
 	n = json_array_size(json_object_get(rec, "ports"));
-	if (n > NETPOL_LISTEN_MAX)
+	if (n > HELPER_PORTS_MAX)
 		return err_set(e, -EBADMSG, "bad_record", "%zu ports", n);
 	json_array_foreach(json_object_get(rec, "ports"), i, v)
 		ret[i] = (uint16_t)json_integer_value(v);

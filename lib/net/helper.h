@@ -24,7 +24,8 @@
 #define BROKER_UID 2147418113u
 
 /* Descriptors of one line: two for DNS, one per port, the two files. */
-#define HELPER_FDS_MAX (NETPOL_LISTEN_MAX + 4)
+#define HELPER_FDS_MAX	 (NETPOL_LISTEN_MAX + 4)
+#define HELPER_PORTS_MAX (NETPOL_LISTEN_MAX + 1)
 
 struct helper;
 
@@ -95,7 +96,8 @@ must_check int helper_detach(struct helper *h, const char *sandbox,
 
 /*
  * helper_ports(h, sandbox, ret, ret_n, e): the TCP ports, ascending, for which
- * it has a listener, into ret[NETPOL_LISTEN_MAX].  -ENOENT as above.
+ * it has a listener, 53 among them, into ret[HELPER_PORTS_MAX].  -ENOENT as
+ * above.
  *
  * helper_stats(h, sandbox, ret, e): {"sandboxes":{ID:{..}}} with the counters
  * of one or (NULL) all:

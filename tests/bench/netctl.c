@@ -173,7 +173,7 @@ static int policy(struct helper *h, char **argv, struct err *e)
 
 static int ports(struct helper *h, const char *id, struct err *e)
 {
-	uint16_t list[NETPOL_LISTEN_MAX];
+	uint16_t list[HELPER_PORTS_MAX];
 	size_t n;
 	int r = helper_ports(h, id, list, &n, e);
 

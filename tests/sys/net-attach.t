@@ -143,6 +143,22 @@ run timeout 60 dsec-run --rm --network "$NAMES" -- true
 is "$status" 0 "so does the next launch"
 is "$(fetch names) $(fetch routed)" "/from /from" "both are served again"
 
+# --- who listens inside while nobody serves
+kill_keeper
+timeout 30 dsec-exec --detach names -- python3 -c 'import socket, time
+s = socket.socket()
+s.bind(("0.0.0.0", 443))
+s.listen()
+time.sleep(600)' >/dev/null
+listens() { in_box names 'ss -tlnH sport = :443' | grep -q 443; }
+wait_for 30 listens
+timeout 60 dsec-doctor --fix --only dead >/dev/null 2>&1
+is "$(fetch names)" /from "the other ports are served"
+is "$(field "$(dsec-net names --show)" '.unserved | tostring')" "[443]" \
+	"the one that it took is told"
+like "$(dsec-doctor --json)" "listens on port 443 itself" \
+	"dsec-doctor tells it as well"
+in_box names 'pkill -x python3' >/dev/null
 kill_keeper
 "$BIN/dsec-net" --serve >/dev/null 2>&1 &
 unit=$!

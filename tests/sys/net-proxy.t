@@ -24,7 +24,7 @@ POLICY="{\"allow\":[$ALLOW],$LIMITS}"
 # shellcheck disable=SC2154 # box_new sets it
 $NETCTL attach sb "$sb" "$T/sb" "$POLICY"
 ok $? "a sandbox is attached"
-is "$($NETCTL ports sb)" "7 22 80 443" "it listens on what the policy needs"
+is "$($NETCTL ports sb)" "7 22 53 80 443" "it listens on what the policy needs"
 
 # --- what passes -----------------------------------------------------------
 in_box sb curl -s -m 30 -o "$T/o" http://allowed.test/hi
@@ -82,6 +82,9 @@ FDS=$(find "/proc/$(worker)/fd" -mindepth 1 | wc -l)
 ok $((FDS > 2100)) "they hold no pipes ($FDS descriptors)"
 is "$(in_box sb ss -tniHO sport = :7 | grep -c ' reno ')" 1000 \
 	"nor does anything pace them"
+# For longer only by hand: IDLE_S=600.
+sleep "${IDLE_S:-0}"
+is "$(stat_of connections)" 1000 "none is lost meanwhile"
 touch "$T/let"
 wait $HOLD
 is "$(cat "$T/o")" 2000 "work afterwards"
