@@ -73,7 +73,8 @@ leak_start
 run dsec-run --name pkg --memory 1G \
 	--network '{"pypi": true, "npm": false}'
 json_is "$out" '"names"' "rules by the names of services" .network
-dsec-exec --cp "$W/ca.pem" pkg:/tmp/ca.pem >/dev/null
+run dsec-exec --cp "$W/ca.pem" pkg:/tmp/ca.pem
+ok $status "it has the certificate" || diag "$out $err"
 if [ -e /usr/bin/pip3 ]; then
 	run inside pkg 'cd /tmp && /usr/bin/pip3 -q install --no-input --target t \
 		--cert ca.pem --index-url https://pypi.test/www/simple tiny &&
@@ -110,7 +111,8 @@ NET_PIDS="$! $NET_PIDS"
 run dsec-run --name dev --network '{"allow": [{"domain": "git.test"},
 	{"domain": "ws.test"}, {"domain": "api.test", "ports": [443, 9443]}]}'
 ok $status "rules by domains"
-dsec-exec --cp "$W/ca.pem" dev:/tmp/ca.pem >/dev/null
+run dsec-exec --cp "$W/ca.pem" dev:/tmp/ca.pem
+ok $status "it has the certificate" || diag "$out $err"
 run inside dev 'git -c http.sslCAInfo=/tmp/ca.pem clone -q \
 	https://git.test/www/repo.git /tmp/repo && cat /tmp/repo/file'
 is "$out" hello "git clones over HTTPS" || diag "$err"
