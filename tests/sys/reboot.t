@@ -26,10 +26,22 @@ known() { # SANDBOX
 		checkpointable}'
 }
 
-# A sandbox with a little state in it: a counter, from 1 on, once in 50 ms.
-counting='i=0; while :; do i=$((i + 1)); echo $i >/srv/n; sleep 0.05; done'
+# A sandbox with a little state in it: a counter, from 1 on, once in 50 ms.  It
+# may be stopped at any moment: the file is never without a number.
+counting='i=0; while :; do i=$((i + 1)); echo $i >>/srv/n; sleep 0.05; done'
 counted() { # SANDBOX
-	timeout 60 dsec-exec "$1" -- cat /srv/n
+	timeout 60 dsec-exec "$1" -- tail -n 1 /srv/n
+}
+counts() { # SANDBOX
+	[ "$(counted "$1" 2>"$T/null")" -gt 0 ] 2>"$T/null"
+}
+
+# Its supervisor is killed, and holds nothing any more.
+kill_box() { # SANDBOX
+	box=$(dsec-ps "$1" | jq .supervisor_pid)
+	kill -KILL "$box"
+	# shellcheck disable=SC2016 # expanded there
+	wait_for 20 sh -c '! kill -0 "$0"' "$box" 2>"$T/null"
 }
 
 # One that is on the disk is stopped, and its supervisor is killed at its first
@@ -83,6 +95,7 @@ first_life() {
 	ok $? "a sandbox of 26 processes"
 	for x in named layer gone frozen runs; do
 		timeout 60 dsec-exec $x --detach -- sh -c "$counting" >"$T/x" 2>&1
+		wait_for 20 counts $x
 	done
 	before=$(known m)
 	pids=$(timeout 60 dsec-exec m -- sh -c 'cat /srv/m/r/*' | cut -d' ' -f1,2)
@@ -92,18 +105,18 @@ first_life() {
 	[ "$status" -eq 0 ] || diag "$out"
 
 	# --- the supervisor alone
-	kill -KILL "$(dsec-ps gone | jq .supervisor_pid)"
+	kill_box gone
 	is "$(dsec-ps gone | jq -r '"\(.state) \(.level) \(.recovery)"')" \
 		"paused disk true" "a killed supervisor: listed as waiting"
-	[ "$(counted gone)" -gt 0 ]
+	counts gone
 	ok $? "a command finds it, with a new supervisor, running"
 	run timeout 60 dsec-pause --disk gone
 	is "$status" 0 "it is paused to disk again"
-	kill -KILL "$(dsec-ps gone | jq .supervisor_pid)"
+	kill_box gone
 	run timeout 60 dsec-doctor --fix --only dead --json
 	is "$(dsec-ps gone | jq -r '"\(.state) \(.level) \(.recovery)"')" \
 		"paused disk null" "dsec-doctor --fix recovers it as well"
-	kill -KILL "$(dsec-ps gone | jq .supervisor_pid)"
+	kill_box gone
 	run timeout 60 dsec-pause --stop gone
 	is "$status $(field "$out" '.state+" "+.outcome')" "0 stopped killed" \
 		"and it can be ended instead"
@@ -112,7 +125,7 @@ first_life() {
 	run timeout 60 dsec-ps "$gone"
 	is "$(field "$out" '.state+" "+.outcome')" "stopped killed" "but its record"
 	killed_at_the_end
-	kill -KILL "$(dsec-ps runs | jq .supervisor_pid)"
+	kill_box runs
 	run dsec-ps --wait --timeout 20s "$runs"
 	is "$(field "$out" .outcome)" "supervisor-lost" \
 		"one that runs is lost with its supervisor"
@@ -190,7 +203,7 @@ second_life() {
 
 	# What hindered the others goes away.
 	run timeout 60 dsec-pause --stop "$taker"
-	[ "$(counted "$named")" -gt 0 ]
+	counts "$named"
 	ok $? "with its name free, the next command finds the other one"
 	is "$(dsec-ps named | jq -r .sandbox)" "$named" "by name, too"
 	run timeout 60 dsec-pause --resume "$layer"
@@ -201,7 +214,7 @@ second_life() {
 
 	# No room for another sandbox: refused, kept.
 	run timeout 60 dsec-pause --disk named
-	kill -KILL "$(dsec-ps named | jq .supervisor_pid)"
+	kill_box named
 	echo '{"max_sandboxes":1}' >"$DSEC_CONFIG/node.json"
 	run timeout 60 dsec-pause --resume "$named"
 	is "$status $(field "$out" .error.code)" "75 count" "no room: told"
