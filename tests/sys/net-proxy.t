@@ -69,10 +69,9 @@ is "$(client sb echo allowed.test 22 SSH-2.0-x)" SSH-2.0-x "no TLS elsewhere"
 # --- half-closed and idle ones (field report 87) ---------------------------
 stat_of() { "$NETCTL" stats sb | jq ".sandboxes.sb.$1"; }
 is "$(client sb half allowed.test 7 5000)" 5000 "5,000 half-closed clients"
-# shellcheck disable=SC2016
-wait_for 30 sh -c '[ "$("$0" stats sb | jq .sandboxes.sb.connections)" = 0 ]' \
-	"$NETCTL"
-is "$(stat_of connections)" 0 "none of them is left"
+no_connections() { [ "$(stat_of connections)" = 0 ]; }
+wait_for 30 no_connections
+ok $? "none of them is left"
 is "$(client sb echo allowed.test 7 more)" more "and one more works"
 client sb hold allowed.test 7 1000 "$T/held" "$T/let" >"$T/o" &
 HOLD=$!
@@ -88,6 +87,8 @@ is "$(stat_of connections)" 1000 "none is lost meanwhile"
 touch "$T/let"
 wait $HOLD
 is "$(cat "$T/o")" 2000 "work afterwards"
+wait_for 30 no_connections
+ok $? "and leave nothing"
 
 # --- limits ----------------------------------------------------------------
 $NETCTL policy sb "{\"allow\":[$ALLOW],\"limits\":{\"connections\":3,\"connections_per_s\":100000}}" >"$T/o"
