@@ -51,6 +51,28 @@ run timeout 60 dsec-exec more-0 -- true
 isnt "$status" 0 "the copy has no room for one more either"
 run timeout 30 dsec-pause --stop --grace 0 pids more-0
 
+# --- processes that come and go all the time ----------------------------------
+
+create '{"name":"swarm","image":"root/matrix:1","memory_limit_mb":64,"pids_limit":64}' \
+	>"$T/null"
+timeout 20 dsec-exec swarm --detach -- sh -c \
+	'i=0; while :; do (true &); (sleep 0.01 &); i=$((i + 1)); echo $i >/tmp/n
+	done' </dev/null >"$T/null"
+swarms() { # MORE than so often
+	[ "$(timeout 20 dsec-exec swarm -- cat /tmp/n)" -gt "$1" ] 2>"$T/null"
+}
+wait_for 20 swarms 0
+run timeout 60 dsec-pause --level disk swarm
+is "$status $(field "$out" .level)" "0 disk" "a swarm is paused to disk" ||
+	diag "$out"
+n=$(timeout 20 dsec-exec swarm -- sh -c 'until n=$(cat /tmp/n); [ -n "$n" ]
+	do :; done; echo $n')
+wait_for 20 swarms "$n"
+ok $? "and goes on"
+run timeout 60 dsec-fork swarm --name other
+is "$status" 0 "and is copied" || diag "$out"
+run timeout 30 dsec-pause --stop --grace 0 swarm other-0
+
 # --- hardly any CPU -----------------------------------------------------------
 
 s=$(create '{"name":"cpu","image":"root/matrix:1","memory_limit_mb":64,"cpu_cores_limit":0.01}')

@@ -44,10 +44,11 @@ levels() { # SELECTOR...
 }
 
 # Those that go to the disk count and hold 4 MB; the others would keep the
-# machine busy.
+# machine busy.  With less CPU a command would not start within its 2 s where
+# 200 of them compete.
 jq -nc --argjson n "$many" --argjson d "$on_disk" --arg image "$image" '
 	range($n) | {task: "job-42", image: $image, memory_limit_mb: 32,
-		cpu_cores_limit: 0.01, pids_limit: 32,
+		cpu_cores_limit: 0.05, pids_limit: 32,
 		labels: {disk: (if . < $d then "yes" else "no" end)},
 		command: (if . < $d then ["/bin/busybox", "awk",
 			"BEGIN { x = sprintf(\"%4000000s\", \"\")
@@ -92,7 +93,7 @@ if [ "$image" = host ]; then
 	timeout 100 dsec-pause --stop --grace 0 --task job-42 >"$T/stopped"
 	done_testing
 fi
-# Once they have what they hold: to make it takes each a hundredth of a CPU.
+# Once they have what they hold: to make it takes each a part of a CPU.
 # shellcheck disable=SC2317 # by wait_for
 all_count() {
 	for id in $(dsec-ps --label disk=yes | jq -r .sandbox); do
