@@ -571,7 +571,14 @@ def test_echo(b):
     is_(ask(b, "/api/v1/gzip").status, 502, "what cannot be read does not")
 
 
+def next_second():
+    """Until refusals are written down again: 20 a second are."""
+    at = max(u["at_ms"] for u in audit() if u["outcome"] == "denied")
+    time.sleep(max(0, at / 1000 + 1.05 - time.time()))
+
+
 def test_failures(b):
+    next_second()
     is_(ask(b, "/wrong/v1/hello", ("wrong",)).status, 502,
         "a certificate of somebody else")
     ok("hostname" in last_use("failed")["why"].lower(), "is told")
