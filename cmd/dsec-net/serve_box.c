@@ -518,12 +518,14 @@ int sbox_stats(const struct sbox *b, const struct route_stats *route,
 	       json_t **ret, struct err *e)
 {
 	struct forwarder_stats dns;
+	uint64_t denied = denied_count(b->denied);
 	struct proxy_stats s;
 
 	forwarder_stats(b->forwarder, &dns);
 	proxy_client_stats(b->client, &s);
 	s.sent += route->tx_bytes;
 	s.received += route->rx_bytes;
+	denied += route->denied;
 	return json_pack_or(ret, e, "{ss ss si sI sI sI sI sI sI sI sI sI}",
 			    "strength", netpol_strength_word(b->strength),
 			    "hash", netpol_hash(b->policy), "connections",
@@ -534,7 +536,6 @@ int sbox_stats(const struct sbox *b, const struct route_stats *route,
 			    (json_int_t)s.received, "dns",
 			    (json_int_t)dns.queries, "dns_denied",
 			    (json_int_t)dns.denied, "denied",
-			    (json_int_t)(route->denied +
-					 denied_count(b->denied)),
-			    "names", (json_int_t)fakename_count(b->names));
+			    (json_int_t)denied, "names",
+			    (json_int_t)fakename_count(b->names));
 }

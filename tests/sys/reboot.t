@@ -36,6 +36,10 @@ counts() { # SANDBOX
 	[ "$(counted "$1" 2>"$T/null")" -gt 0 ] 2>"$T/null"
 }
 
+none_of() { # PATH...
+	[ -z "$(ls -d "$@" 2>"$T/null")" ]
+}
+
 # Its supervisor is killed, and holds nothing any more.
 kill_box() { # SANDBOX
 	box=$(dsec-ps "$1" | jq .supervisor_pid)
@@ -120,8 +124,9 @@ first_life() {
 	run timeout 60 dsec-pause --stop gone
 	is "$status $(field "$out" '.state+" "+.outcome')" "0 stopped killed" \
 		"and it can be ended instead"
-	is "$(ls -d "$DSEC_LIB/sb/$gone" "$DSEC_RUN/sb/$gone" 2>/dev/null)" "" \
-		"of which nothing is left"
+	# What is answered at once is finished behind.
+	wait_for 20 none_of "$DSEC_LIB/sb/$gone" "$DSEC_RUN/sb/$gone"
+	ok $? "of which nothing is left"
 	run timeout 60 dsec-ps "$gone"
 	is "$(field "$out" '.state+" "+.outcome')" "stopped killed" "but its record"
 	killed_at_the_end
