@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <limits.h>
 #include <linux/capability.h>
 #include <poll.h>
@@ -10,7 +9,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -218,20 +216,14 @@ static int load(int audit, struct loaded **ret, struct err *e)
  */
 static int shed(struct err *e)
 {
-	struct __user_cap_header_struct head = {
-		.version = _LINUX_CAPABILITY_VERSION_3};
-	struct __user_cap_data_struct some[2] = {{0}};
+	int r;
 
-	for (int cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
-		if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
-			return err_sys(e, errno, "drop capabilities");
-	some[0].permitted = 1U << CAP_DAC_READ_SEARCH | 1U << CAP_SETGID |
-			    1U << CAP_SETUID;
-	some[0].effective = some[0].permitted;
-	if (chdir("/") < 0 || setgroups(0, NULL) < 0 ||
-	    syscall(SYS_capset, &head, some) < 0)
-		return err_sys(e, errno, "give up being root");
-	return confine_state(e);
+	if (chdir("/") < 0)
+		return err_sys(e, errno, "'/'");
+	r = confine_caps(1U << CAP_DAC_READ_SEARCH | 1U << CAP_SETGID |
+				 1U << CAP_SETUID,
+			 e);
+	return r < 0 ? r : confine_state(e);
 }
 
 /* Once, by whoever knows first; the last copy that is closed says the rest. */

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "net/proxy.h"
 #include "serve_priv.h"
 
@@ -35,10 +36,8 @@ int totals_map(int *fd, struct totals **ret, struct err *e)
 
 static uint64_t key_of(const char *id)
 {
-	uint64_t h = 14695981039346656037u;
+	uint64_t h = hash_fnv(id, strlen(id));
 
-	for (; *id; id++)
-		h = (h ^ (unsigned char)*id) * 1099511628211u;
 	return h ? h : 1;
 }
 

@@ -22,19 +22,35 @@ int confine_state(struct err *e)
 	return 0;
 }
 
-int confine_user(uid_t uid, struct err *e)
+static int set_caps(uint32_t keep)
 {
 	struct __user_cap_header_struct head = {
 		.version = _LINUX_CAPABILITY_VERSION_3};
-	struct __user_cap_data_struct none[2] = {{0}};
+	struct __user_cap_data_struct caps[2] = {
+		{.effective = keep, .permitted = keep}};
 
+	return (int)syscall(SYS_capset, &head, caps);
+}
+
+int confine_caps(uint32_t keep, struct err *e)
+{
 	for (int cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
 		if (prctl(PR_CAPBSET_READ, cap, 0, 0, 0) > 0 &&
 		    prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
 			return err_sys(e, errno, "drop capabilities");
-	if (setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0 ||
-	    setresuid(uid, uid, uid) < 0 ||
-	    syscall(SYS_capset, &head, none) < 0)
+	if (setgroups(0, NULL) < 0 || set_caps(keep) < 0)
+		return err_sys(e, errno, "drop capabilities");
+	return 0;
+}
+
+int confine_user(uid_t uid, struct err *e)
+{
+	int r = confine_caps(1U << CAP_SETGID | 1U << CAP_SETUID, e);
+
+	if (r < 0)
+		return r;
+	if (setresgid(uid, uid, uid) < 0 || setresuid(uid, uid, uid) < 0 ||
+	    set_caps(0) < 0)
 		return err_sys(e, errno, "become uid %u", uid);
 	return confine_state(e);
 }

@@ -2,6 +2,7 @@
 #ifndef SYS_CONFINE_H
 #define SYS_CONFINE_H
 
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "base/err.h"
@@ -13,6 +14,10 @@
  * confine_state(e):
  * No new privileges; not to be traced or dumped by others of the same uid,
  * which an exec does not keep.
+ *
+ * confine_caps(keep, e):
+ * As root: no supplementary groups, of the capabilities (1U << CAP_..) ${keep}
+ * alone, and no way to get others.  It may be called again for less.
  *
  * confine_user(uid, e):
  * As root: become ${uid}, its group and no other, without capabilities and
@@ -26,6 +31,7 @@
  * the list was not written for, and in sanitizer builds.
  */
 int confine_state(struct err *e);
+int confine_caps(uint32_t keep, struct err *e);
 int confine_user(uid_t uid, struct err *e);
 int confine_calls(struct err *e);
 
