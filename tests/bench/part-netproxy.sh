@@ -18,19 +18,17 @@ part_netproxy() {
 	say "proxies of the network helper, $n rounds"
 	lines=$(unshare -n sh "$(dirname "$0")/netproxy" "$build/bench" "$bin" \
 		"$W/netproxy" "$n") || die "no proxies"
+	of() { # KEY
+		printf '%s' "$lines" | jq ".$1"
+	}
 	bar "SNI proxy, beside the same link without it" \
-		"$(printf '%s' "$lines" | jq .sni)" \
-		"$(printf '%s' "$lines" | jq .routed)" '>=' 0.9 Mbit/s
+		"$(of sni)" "$(of routed)" '>=' 0.9 Mbit/s
 	bar "proxy of names, beside a connection from the node" \
-		"$(printf '%s' "$lines" | jq .names)" \
-		"$(printf '%s' "$lines" | jq .direct)" '>=' 0.9 Mbit/s
+		"$(of names)" "$(of direct)" '>=' 0.9 Mbit/s
 	bar "SNI proxy, beside a bare relay behind a link" \
-		"$(printf '%s' "$lines" | jq .sni)" \
-		"$(printf '%s' "$lines" | jq .veth)" '>=' 0.9 Mbit/s
+		"$(of sni)" "$(of veth)" '>=' 0.9 Mbit/s
 	bar "proxy of names, beside a bare relay inside" \
-		"$(printf '%s' "$lines" | jq .names)" \
-		"$(printf '%s' "$lines" | jq .lo)" '>=' 0.9 Mbit/s
+		"$(of names)" "$(of lo)" '>=' 0.9 Mbit/s
 	bar "memory of the helper after that, to before" \
-		"$(printf '%s' "$lines" | jq .after_kb)" \
-		"$(printf '%s' "$lines" | jq .before_kb)" '<=' 1.1 KiB
+		"$(of after_kb)" "$(of before_kb)" '<=' 1.1 KiB
 }

@@ -19,21 +19,7 @@ jq -n --arg at $at '[range(4) | ["api", "docs", "git", "x"][.] + ".example.org"
 jq -n '{dns: ["198.51.100.53"],
 	mirrors: {pypi: [{domain: "pypi.test", ports: [443]}]}}' \
 	>"$DSEC_CONFIG/net.json"
-mkdir -p "$W/www/simple/six"
-python3 - "$W/www/simple/six" <<-'END'
-	import sys, zipfile
-	name = sys.argv[1] + "/six-1.0-py3-none-any.whl"
-	with zipfile.ZipFile(name, "w") as z:
-	    z.writestr("six.py", "")
-	    z.writestr("six-1.0.dist-info/METADATA",
-	               "Metadata-Version: 2.1\nName: six\nVersion: 1.0\n")
-	    z.writestr("six-1.0.dist-info/WHEEL",
-	               "Wheel-Version: 1.0\nGenerator: test\n"
-	               "Root-Is-Purelib: true\nTag: py3-none-any\n")
-	    z.writestr("six-1.0.dist-info/RECORD", "")
-END
-echo '<a href="six-1.0-py3-none-any.whl">six-1.0-py3-none-any.whl</a>' \
-	>"$W/www/simple/six/index.html"
+wheel "$W/www/simple" six
 printf '[global]\nindex-url = https://pypi.test/www/simple\ncert = /etc/ca.pem\n' \
 	>"$T/pip.conf"
 

@@ -44,16 +44,15 @@ levels() { # SELECTOR...
 }
 
 # Those that go to the disk count and hold 4 MB; the others would keep the
-# machine busy.  With less CPU a command would not start within its 2 s where
-# 200 of them compete.
+# machine busy.
 jq -nc --argjson n "$many" --argjson d "$on_disk" --arg image "$image" '
 	range($n) | {task: "job-42", image: $image, memory_limit_mb: 32,
-		cpu_cores_limit: 0.05, pids_limit: 32,
+		cpu_cores_limit: 0.01, pids_limit: 32,
 		labels: {disk: (if . < $d then "yes" else "no" end)},
-		command: (if . < $d then ["/bin/busybox", "awk",
-			"BEGIN { x = sprintf(\"%4000000s\", \"\")
-			for (i = 1; ; i++) { print i >\"/tmp/n\"; close(\"/tmp/n\")
-			system(\"sleep 5\") } }"] else ["/bin/sleep", "1000"] end)}' >"$T/requests"
+		command: (if . < $d then ["/bin/sh", "-c",
+			"x=$(head -c 4000000 /dev/zero | tr \"\\0\" x)
+			i=0; while :; do i=$((i + 1)); echo $i >/tmp/n; sleep 1
+			done"] else ["/bin/sleep", "1000"] end)}' >"$T/requests"
 timeout 200 dsec-run --jobs 8 <"$T/requests" >"$T/made" 2>"$T/.err"
 is "$(jq -r .ok "$T/made" | grep -c true)" "$many" "$many sandboxes of a task" ||
 	diag "$(grep -m 1 false "$T/made")"
