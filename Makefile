@@ -233,6 +233,11 @@ install: all
 		$(DESTDIR)$(PREFIX)/share/dsec/python/examples
 	install -m 644 share/completions/dsec \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	for u in share/systemd/*.service; do \
+		sed 's|/usr/local/bin/|$(PREFIX)/bin/|' $$u | install -m 644 \
+		/dev/stdin $(DESTDIR)$(PREFIX)/lib/systemd/system/$${u##*/} || \
+		exit 1; done
 
 new:
 	share/new-program $(PROG)

@@ -92,6 +92,7 @@ struct box {
 	struct ask *stop_asks, *watchers, *holders;
 	bool held; /* this pause is the holders' and ends with the last */
 	bool leaves_frozen; /* restored: each leaf by itself */
+	bool cpu_free;	    /* without its CPU limit: pause_cpu() */
 
 	/* Pauses that take long, and the way back (pause.c, job.c, disk.c). */
 	struct job *job;	 /* a pause or snapshot under way, or NULL */

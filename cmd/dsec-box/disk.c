@@ -105,6 +105,7 @@ int disk_enter(struct box *b, struct err *e)
 	b->init_pid = 0;
 	cgroup_freezer_done(&b->freezer);
 	cgroup_remove(cgroups, b->id, NULL);
+	b->cpu_free = false;
 	net_detach(&b->tree, b->id);
 	resize(b, CLAIM_DISK_ONLY, NULL);
 	b->level = BOX_DISK;

@@ -57,6 +57,7 @@ static struct ask *detach(struct job *j, struct ask **list)
 	struct box *b = j->box;
 
 	worker_kill(&j->worker);
+	(void)!pause_cpu(b, true, NULL);
 	if (j->held)
 		(void)!box_freeze(b, false, THAW_MS, NULL);
 	loop_timer_set(b->loop, &j->files_timer, 0);
@@ -309,8 +310,10 @@ static int stand_still(struct job *j, struct err *e)
 	struct box *b = j->box;
 	int r = 0;
 
+	if (is_dump(j) && !j->want.fs_only)
+		r = pause_cpu(b, false, e);
 	j->frozen_at = clock_ms();
-	if (b->state == BOX_RUNNING)
+	if (r == 0 && b->state == BOX_RUNNING)
 		r = pause_freeze(b, e);
 	/* Whoever waits for this is there. */
 	loop_timer_set(b->loop, &b->paused_timer, 0);

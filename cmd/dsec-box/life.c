@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "ckpt/ckpt.h"
 #include "life/teardown.h"
 #include "exec.h"
 #include "left.h"
@@ -299,6 +300,16 @@ static void keep_death(struct box *b, json_t *death)
 	b->death = json_incref(death);
 }
 
+/* What has ended must not come back, even if we are killed in a moment. */
+static void forget_checkpoint(struct box *b)
+{
+	char path[PATH_MAX];
+
+	if (teardown_kept(&b->tree, b->id) &&
+	    ckpt_dir(&b->tree, b->id, path, NULL) == 0)
+		(void)!ckpt_forget(path, NULL);
+}
+
 /* Nothing of it runs any more: say so, and take it apart. */
 static void over(struct box *b)
 {
@@ -307,6 +318,7 @@ static void over(struct box *b)
 	loop_timer_set(b->loop, &b->grace_timer, 0);
 	loop_timer_set(b->loop, &b->poll_timer, 0);
 	pause_abort(b);
+	forget_checkpoint(b);
 	/* On record before anybody hears of it. */
 	death = death_record(b);
 	if (death && teardown_record(&b->tree, b->id, death, NULL) < 0)

@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "box/reapply.h"
 #include "exec.h"
 #include "life.h"
 #include "ops.h"
@@ -136,11 +137,31 @@ static int thaw_leaf(const struct cgroup_root *root, const char *id,
 	return cgroup_leaf_freeze(root, id, leaf, false, THAW_MS, e);
 }
 
+int pause_cpu(struct box *b, bool limited, struct err *e)
+{
+	auto_json json_t *spec = NULL;
+	struct cgroup_root *cgroups;
+	int r;
+
+	if (b->cpu_free == !limited)
+		return 0;
+	r = box_cgroups(b, &cgroups, e);
+	if (r == 0 && limited)
+		r = box_spec(b, &spec, e);
+	if (r == 0)
+		r = reapply_cpu(cgroups, b->id, spec, e);
+	if (r == 0)
+		b->cpu_free = !limited;
+	return r;
+}
+
 static int thaw_groups(struct box *b, struct err *e)
 {
 	struct cgroup_root *cgroups;
-	int r = 0;
+	int r = pause_cpu(b, true, e);
 
+	if (r < 0)
+		return r;
 	if (b->level == BOX_RECLAIM || b->leaves_frozen)
 		r = box_cgroups(b, &cgroups, e);
 	if (r == 0 && b->level == BOX_RECLAIM)

@@ -46,9 +46,14 @@ const char *pause_level(const struct box *b);
 void pause_expire(struct box *b);
 
 /*
+ * pause_cpu(b, limited, e): its CPU limit taken away for the time in which it
+ * stands still and the engine works in its group, which would crawl with a
+ * small share; and put back, which pause_thaw() does too.
+ *
  * pause_freeze(b, e), pause_thaw(b, e): from BOX_RUNNING to BOX_PAUSED and
  * back, from any level but BOX_DISK.  On failure it is as it was.
  */
+int pause_cpu(struct box *b, bool limited, struct err *e);
 int pause_freeze(struct box *b, struct err *e);
 int pause_thaw(struct box *b, struct err *e);
 

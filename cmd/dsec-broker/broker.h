@@ -75,7 +75,9 @@ struct server {
 	SSL_CTX *tls;
 	SSL_SESSION **sessions; /* of each endpoint */
 	int sock, audit;
-	struct loop_source src;
+	int stay; /* closed at its other end: another worker takes over */
+	bool leaving;
+	struct loop_source src, stay_src;
 	struct conn *conns;
 	unsigned nconns;
 	uint64_t denied_at_ms; /* lines of denials that may be written */
@@ -143,15 +145,19 @@ struct upstream {
 	struct space in, out;
 };
 
-/* serve(s, e): until the worker has gone. */
+/* serve(s, e): until the helper's worker has gone, or s->stay is closed and all
+ * that was under way has ended. */
 int serve(struct server *s, struct err *e);
 
 /* conn_new(s, who): who->fd is taken over.  conn_run(c): go on with whatever
  * can go on; it may be gone then. */
 void conn_new(struct server *s, const struct broker_conn *who);
 void conn_run(struct conn *c);
+void conns_leave(struct server *s);
 
 /*
+ * conns_leave(s): s->leaving was set: each connection ends with what it is at.
+ *
  * conn_fail(c, status, outcome, why): the request ends here: with an answer of
  * ours if none has begun, else by breaking off.
  */

@@ -38,7 +38,8 @@ static void conn_free(struct conn *c)
 	*c->pprev = c->next;
 	if (c->next)
 		c->next->pprev = c->pprev;
-	s->nconns--;
+	if (--s->nconns == 0 && s->leaving)
+		loop_stop(s->loop, 0);
 	explicit_bzero(c, sizeof(*c));
 	free(c);
 }
@@ -267,4 +268,17 @@ void conn_new(struct server *s, const struct broker_conn *who)
 	s->conns = c;
 	s->nconns++;
 	set_timer(c);
+}
+
+void conns_leave(struct server *s)
+{
+	struct conn *c, *next;
+
+	for (c = s->conns; c; c = next) {
+		next = c->next;
+		c->close = true;
+		if (c->state == CONN_HEAD && !space_has(&c->in))
+			set_state(c, CONN_LINGER);
+		conn_run(c);
+	}
 }

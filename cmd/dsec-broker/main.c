@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <limits.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -18,6 +18,7 @@
 #include "broker.h"
 #include "net/conf.h"
 #include "net/helper.h"
+#include "sys/confine.h"
 #include "wire/exit.h"
 
 #define FILES	 4096
@@ -141,21 +142,38 @@ static int open_audit(const char *lib, int *ret, struct err *e)
 	return 0;
 }
 
-static int load_deny(struct server *s, struct resolver_conf *dns, struct err *e)
+/* What broker.json and net.json say, and what is made of it. */
+struct loaded {
+	struct server s;
+	struct broker_conf conf;
+	struct resolver_conf dns;
+};
+
+static void loaded_free(struct loaded *l)
+{
+	if (!l)
+		return;
+	netdeny_free(l->s.deny);
+	SSL_CTX_free(l->s.tls);
+	free(l->s.sessions);
+	broker_conf_done(&l->conf);
+	free(l);
+}
+
+static int load_deny(struct loaded *l, struct err *e)
 {
 	struct netconf conf;
 	int r = netconf_load(arg_config, &conf, e);
 
 	if (r < 0)
 		return r;
-	r = netconf_deny(&conf, &s->deny, e);
-	*dns = conf.dns;
+	r = netconf_deny(&conf, &l->s.deny, e);
+	l->dns = conf.dns;
 	netconf_done(&conf);
 	return r;
 }
 
-static int load(struct server *s, struct broker_conf *conf,
-		struct resolver_conf *dns, struct err *e)
+static int load_all(struct loaded *l, struct err *e)
 {
 	char path[PATH_MAX];
 	int r;
@@ -163,31 +181,49 @@ static int load(struct server *s, struct broker_conf *conf,
 	if (snprintf(path, sizeof(path), "%s/broker.json", arg_config) >=
 	    PATH_MAX)
 		return err_sys(e, ENAMETOOLONG, "'%s'", arg_config);
-	r = broker_conf_load(path, conf, e);
+	r = broker_conf_load(path, &l->conf, e);
 	if (r < 0)
 		return r;
-	s->conf = conf;
-	s->sock = arg_sock;
-	s->sessions = calloc(conf->n + 1, sizeof(SSL_SESSION *));
-	if (!s->sessions)
+	l->s.conf = &l->conf;
+	l->s.sock = arg_sock;
+	l->s.stay = -1;
+	l->s.sessions = calloc(l->conf.n + 1, sizeof(SSL_SESSION *));
+	if (!l->s.sessions)
 		return err_sys(e, ENOMEM, "sessions");
-	r = load_deny(s, dns, e);
-	if (r == 0)
-		r = tls_new(conf->ca, &s->tls, e);
-	return r < 0 ? r : open_audit(arg_lib, &s->audit, e);
+	r = load_deny(l, e);
+	return r < 0 ? r : tls_new(l->conf.ca, &l->s.tls, e);
 }
 
-static int drop(struct err *e)
+static int load(int audit, struct loaded **ret, struct err *e)
 {
-	const gid_t none = BROKER_UID;
+	struct loaded *l = calloc(1, sizeof(*l));
+	int r;
 
-	if (chdir("/") < 0 || setgroups(0, NULL) < 0 ||
-	    setresgid(none, none, none) < 0 ||
-	    setresuid(BROKER_UID, BROKER_UID, BROKER_UID) < 0 ||
-	    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
-	    prctl(PR_SET_DUMPABLE, 0) < 0)
-		return err_sys(e, errno, "give up being root");
-	return 0;
+	if (!l)
+		return err_sys(e, ENOMEM, "configuration");
+	r = load_all(l, e);
+	l->s.audit = audit;
+	if (r < 0)
+		loaded_free(l);
+	else
+		*ret = l;
+	return r;
+}
+
+/*
+ * What it takes to read root's files again and to make a worker that is nobody.
+ * This process hears of sandboxes nothing: it waits for signals.
+ */
+static int shed(struct err *e)
+{
+	int r;
+
+	if (chdir("/") < 0)
+		return err_sys(e, errno, "'/'");
+	r = confine_caps(1U << CAP_DAC_READ_SEARCH | 1U << CAP_SETGID |
+				 1U << CAP_SETUID,
+			 e);
+	return r < 0 ? r : confine_state(e);
 }
 
 /* Once, by whoever knows first; the last copy that is closed says the rest. */
@@ -201,64 +237,163 @@ static void tell(const char *text)
 
 /* --- without privilege --------------------------------------------------- */
 
-static int work(struct server *s, const struct resolver_conf *dns)
+static int prepare(struct loaded *l, pid_t parent, struct err *e)
 {
-	struct err e = {0};
-	int r;
+	int r = confine_user(BROKER_UID, BROKER_UID, e);
 
-	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() == 1)
-		return EXIT_SYSTEM;
+	/* Another uid makes it forget this: so now. */
+	if (r == 0 &&
+	    (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent))
+		r = err_sys(e, ESRCH, "who started it has gone");
 	/* Locks are not inherited.  All there is may hold a secret; where so
 	 * much may not be locked, where they are kept has to do. */
-	r = mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT);
-	if (r < 0)
-		r = vault_lock(&s->conf->vault, &e);
+	if (r == 0 && mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) < 0)
+		r = vault_lock(&l->conf.vault, e);
 	if (r == 0)
-		r = loop_new(&s->loop, &e);
+		r = loop_new(&l->s.loop, e);
 	if (r == 0)
-		r = resolver_new(s->loop, dns, &s->resolver, &e);
+		r = resolver_new(l->s.loop, &l->dns, &l->s.resolver, e);
+	return r < 0 ? r : confine_internet(e);
+}
+
+static int work(struct loaded *l, pid_t parent)
+{
+	struct err e = {0};
+	int r = prepare(l, parent, &e);
+
 	tell(r == 0 ? "ok" : e.msg);
 	if (r == 0)
-		r = serve(s, &e);
+		r = serve(&l->s, &e);
 	if (r < 0)
 		log_err(&e);
 	return r < 0 ? EXIT_SYSTEM : EXIT_OK;
 }
 
+/* --- the workers --------------------------------------------------------- */
+
+struct keeper {
+	struct loaded *now;
+	pid_t worker; /* 0: none; those that are leaving are nobody's */
+	int stay;     /* while it is open ${worker} takes connections */
+	uint64_t start_ms;
+	unsigned failures;
+};
+
+static void start(struct keeper *k)
+{
+	pid_t me = getpid();
+	int pair[2];
+
+	k->start_ms = clock_ms();
+	if (pipe2(pair, O_CLOEXEC) < 0)
+		return;
+	k->worker = fork();
+	if (k->worker == 0) {
+		fd_close(pair[1]);
+		k->now->s.stay = pair[0];
+		_exit(work(k->now, me));
+	}
+	fd_close(pair[0]);
+	k->stay = pair[1];
+	if (k->worker < 0) {
+		fd_close(steal_fd(&k->stay));
+		k->worker = 0;
+	}
+	if (k->worker && arg_ready >= 0)
+		fd_close(steal_fd(&arg_ready));
+}
+
+static void let_go(struct keeper *k)
+{
+	if (k->stay >= 0)
+		fd_close(steal_fd(&k->stay));
+	k->worker = 0;
+}
+
+/* One that cannot be read changes nothing. */
+static void reload(struct keeper *k)
+{
+	struct loaded *next = NULL;
+	struct err e = {0};
+
+	if (load(k->now->s.audit, &next, &e) < 0) {
+		log_error("broker.json is as it was: %s", e.msg);
+		return;
+	}
+	let_go(k);
+	loaded_free(k->now);
+	k->now = next;
+	log_info("broker.json was read anew");
+}
+
+/* True: the worker has ended because nobody needs it. */
+static bool reap(struct keeper *k)
+{
+	bool over = false;
+	int status;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+		if (pid != k->worker)
+			continue;
+		let_go(k);
+		over = WIFEXITED(status) && WEXITSTATUS(status) == EXIT_OK;
+		k->failures = clock_ms() - k->start_ms < SOON_MS
+				      ? k->failures + 1
+				      : 0;
+		if (!over)
+			(void)poll(NULL, 0, AGAIN_MS);
+	}
+	return over;
+}
+
 /*
  * A worker at a time, until one has ended because nobody needs it, or several
- * have failed as soon as they were started.
+ * have failed as soon as they were started.  SIGHUP: another one, with what the
+ * files say now, beside which the old one ends what it has begun.
  */
-static int keep(struct server *s, const struct resolver_conf *dns)
+static int keep(struct loaded *l, const sigset_t *signals)
 {
-	unsigned failures = 0;
-	int status = 0;
+	const struct timespec again = {.tv_nsec = AGAIN_MS * 1000000L};
+	struct keeper k = {.now = l, .stay = -1};
+	int sig;
 
-	while (failures < FAILURES) {
-		uint64_t start = clock_ms();
-		pid_t pid = fork();
-
-		if (pid == 0)
-			_exit(work(s, dns));
-		if (pid > 0 && arg_ready >= 0)
-			fd_close(steal_fd(&arg_ready));
-		while (pid > 0 && waitpid(pid, &status, 0) < 0)
-			;
-		if (pid > 0 && WIFEXITED(status) &&
-		    WEXITSTATUS(status) == EXIT_OK)
+	while (k.failures < FAILURES) {
+		if (!k.worker)
+			start(&k);
+		if (k.worker) {
+			sig = sigwaitinfo(signals, NULL);
+		} else {
+			k.failures++;
+			sig = sigtimedwait(signals, NULL, &again);
+		}
+		if (sig == SIGHUP)
+			reload(&k);
+		else if (sig == SIGCHLD && reap(&k))
 			return EXIT_OK;
-		failures = clock_ms() - start < SOON_MS ? failures + 1 : 0;
-		(void)poll(NULL, 0, AGAIN_MS);
 	}
 	return EXIT_SYSTEM;
 }
 
+static int begin(struct loaded **ret, struct err *e)
+{
+	static char config[PATH_MAX];
+	int audit = -1, r;
+
+	if (!realpath(arg_config, config))
+		return err_sys(e, errno, "'%s'", arg_config);
+	arg_config = config; /* there will be another directory */
+	r = open_audit(arg_lib, &audit, e);
+	if (r == 0)
+		r = load(audit, ret, e);
+	return r < 0 ? r : shed(e);
+}
+
 int main(int argc, char **argv)
 {
-	struct resolver_conf dns = {0};
-	struct broker_conf conf;
-	struct server s = {0};
+	struct loaded *l = NULL;
 	struct err e = {0};
+	sigset_t signals;
 	int r;
 
 	log_init("dsec-broker");
@@ -272,15 +407,17 @@ int main(int argc, char **argv)
 		return exit_of(&e);
 	}
 	signal(SIGPIPE, SIG_IGN);
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGHUP);
+	sigaddset(&signals, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &signals, NULL);
 	set_limits();
 	if (fcntl(arg_sock, F_SETFL, O_NONBLOCK) < 0)
 		return EXIT_SYSTEM;
-	r = load(&s, &conf, &dns, &e);
-	if (r == 0)
-		r = drop(&e);
+	r = begin(&l, &e);
 	if (r < 0) {
 		tell(e.msg);
 		return exit_of(&e);
 	}
-	return keep(&s, &dns);
+	return keep(l, &signals);
 }

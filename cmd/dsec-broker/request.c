@@ -172,7 +172,7 @@ static void begin(struct conn *c, const struct http_head *h)
 	c->ep = ep;
 	c->head = h->method.len == 4 && !memcmp(h->method.at, "HEAD", 4);
 	c->upgrade = h->upgrade;
-	c->close = h->close;
+	c->close = h->close || c->s->leaving;
 	http_reader_init(&c->request, h);
 	c->up = upstream_new(c);
 	if (!c->up) {

@@ -39,9 +39,26 @@ static void on_worker(struct loop *l, struct loop_source *src, uint32_t events)
 	}
 }
 
+/* What is under way goes on with the configuration that it began with. */
+static void on_leave(struct loop *l, struct loop_source *src, uint32_t events)
+{
+	struct server *s = src->arg;
+
+	(void)events;
+	loop_del(l, &s->stay_src);
+	loop_del(l, &s->src);
+	s->leaving = true;
+	conns_leave(s);
+	if (!s->nconns)
+		loop_stop(l, 0);
+}
+
 int serve(struct server *s, struct err *e)
 {
 	int r = loop_add(s->loop, &s->src, s->sock, EPOLLIN, on_worker, s, e);
 
+	if (r == 0)
+		r = loop_add(s->loop, &s->stay_src, s->stay, EPOLLIN, on_leave,
+			     s, e);
 	return r < 0 ? r : loop_run(s->loop, e);
 }

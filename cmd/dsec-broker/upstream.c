@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/epoll.h>
 
 #include "base/clock.h"
@@ -50,10 +54,52 @@ static int on_session(SSL *ssl, SSL_SESSION *session)
 	return 1;
 }
 
+/* "5ed36f99.0": what a directory of certificates calls them by. */
+static bool is_hashed(const char *name)
+{
+	return strspn(name, "0123456789abcdef") == 8 && name[8] == '.' &&
+	       name[9] && !name[9 + strspn(name + 9, "0123456789")];
+}
+
+static void load_dir(SSL_CTX *ctx, const char *dir)
+{
+	DIR *d = opendir(dir);
+	char path[PATH_MAX];
+	struct dirent *en;
+
+	while (d && (en = readdir(d)))
+		if (is_hashed(en->d_name) &&
+		    snprintf(path, sizeof(path), "%s/%s", dir, en->d_name) <
+			    PATH_MAX)
+			(void)SSL_CTX_load_verify_locations(ctx, path, NULL);
+	if (d)
+		closedir(d);
+}
+
+/*
+ * The certificates of the system, all of them now: OpenSSL by itself looks into
+ * their directory when it needs one, and then no file can be opened any more.
+ */
+static bool load_system(SSL_CTX *ctx)
+{
+	const char *dirs = getenv(X509_get_default_cert_dir_env());
+	auto_free char *list = strdup(dirs ? dirs
+					   : X509_get_default_cert_dir());
+	char *dir, *rest = list;
+
+	if (SSL_CTX_set_default_verify_file(ctx) != 1)
+		return false;
+	while ((dir = strsep(&rest, ":")))
+		load_dir(ctx, dir);
+	ERR_clear_error();
+	return sk_X509_OBJECT_num(X509_STORE_get0_objects(
+		       SSL_CTX_get_cert_store(ctx))) > 0;
+}
+
 int tls_new(const char *ca, SSL_CTX **ret, struct err *e)
 {
 	SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
-	int good;
+	bool good;
 
 	if (!ctx)
 		return err_sys(e, ENOMEM, "TLS");
@@ -65,9 +111,9 @@ int tls_new(const char *ca, SSL_CTX **ret, struct err *e)
 	SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_CLIENT |
 						    SSL_SESS_CACHE_NO_INTERNAL);
 	SSL_CTX_sess_set_new_cb(ctx, on_session);
-	good = ca ? SSL_CTX_load_verify_locations(ctx, ca, NULL)
-		  : SSL_CTX_set_default_verify_paths(ctx);
-	if (good != 1) {
+	good = ca ? SSL_CTX_load_verify_locations(ctx, ca, NULL) == 1
+		  : load_system(ctx);
+	if (!good) {
 		SSL_CTX_free(ctx);
 		return err_set(e, -EINVAL, "configuration",
 			       "broker.json: certificates of '%s'",

@@ -13,6 +13,7 @@
 #include "box/net.h"
 #include "ckpt/ckpt.h"
 #include "box/profile.h"
+#include "box/spec.h"
 #include "ckpt_cmd.h"
 #include "dump.h"
 #include "wire/exit.h"
@@ -125,7 +126,6 @@ static int check_shape(const struct dump *d, struct err *e)
 static int prepare(struct dump *d, struct err *e)
 {
 	static const int signals[] = {SIGTERM, SIGINT};
-	char path[PATH_MAX];
 	int r;
 
 	d->stop = sig_block(signals, array_len(signals), e);
@@ -133,10 +133,7 @@ static int prepare(struct dump *d, struct err *e)
 		return d->stop;
 	r = tree_init(&d->tree, e);
 	if (r == 0)
-		r = tree_path(path, e, "%s/sb/%s/spec.json", d->tree.lib,
-			      d->id);
-	if (r == 0)
-		r = json_read_file(AT_FDCWD, path, &d->spec, e);
+		r = spec_read(&d->tree, d->id, &d->spec, e);
 	if (r == 0)
 		r = net_note(&d->tree, d->id, d->spec, e);
 	if (r == 0 && !d->fs_only)

@@ -11,6 +11,7 @@
 #include "base/opt.h"
 #include "base/proc.h"
 #include "base/sig.h"
+#include "box/spec.h"
 #include "life/create.h"
 #include "ckpt/engine.h"
 #include "ckpt/restore.h"
@@ -23,19 +24,21 @@
 
 extern char **environ;
 
-enum { OPT_FROM, OPT_STATE, OPT_STATUS, OPT_RESUME, OPT_HELP };
+enum { OPT_FROM, OPT_STATE, OPT_STATUS, OPT_FOLLOW, OPT_RESUME, OPT_HELP };
 
 static const struct opt options[] = {
 	[OPT_FROM] = {"from", NULL, 0, "DIR", "the checkpoint"},
 	[OPT_STATE] = {"state", NULL, 0, "FD", "what the supervisor knows"},
 	[OPT_STATUS] = {"status", NULL, 0, "FD", "where the record goes"},
+	[OPT_FOLLOW] = {"follow", NULL, 0, "SANDBOX",
+			"the copy gets the policy that this one has then"},
 	[OPT_RESUME] = {"resume", NULL, 0, NULL,
 			"we were its supervisor, and are if this fails"},
 	[OPT_HELP] = {"help", NULL, 'h', NULL, "show this"},
 };
 
 struct args {
-	const char *id, *from;
+	const char *id, *from, *follow;
 	int state, status;
 	bool resume;
 };
@@ -63,6 +66,9 @@ static int take(void *to, int row, const char *arg, struct err *e)
 		return cmd_number(arg, &a->state, e);
 	case OPT_STATUS:
 		return cmd_number(arg, &a->status, e);
+	case OPT_FOLLOW:
+		a->follow = arg;
+		return 0;
 	default:
 		a->resume = true;
 		return 0;
@@ -75,7 +81,8 @@ static int parse(int argc, char **argv, struct args *a, struct err *e)
 	int r = cmd_parse(argc, argv, OPT_TABLE(options), USAGE, take, a,
 			  &a->id, e);
 
-	if (r == 0 && (!a->from || a->from[0] != '/' || a->state < 3))
+	if (r == 0 && (!a->from || a->from[0] != '/' || a->state < 3 ||
+		       (a->follow && !tree_is_id(a->follow))))
 		r = err_set(e, -EINVAL, "usage", "%s", USAGE);
 	return r;
 }
@@ -123,21 +130,6 @@ static int read_checkpoint(struct job *j, struct err *e)
 	return r;
 }
 
-static int read_spec(struct job *j, struct err *e)
-{
-	auto_close int dir = -1;
-	char path[PATH_MAX];
-	int r;
-
-	r = tree_path(path, e, "%s/sb/%s", j->tree.lib, j->a.id);
-	if (r < 0)
-		return r;
-	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (dir < 0)
-		return err_sys(e, errno, "open '%s'", path);
-	return json_read_file(dir, "spec.json", &j->spec, e);
-}
-
 static int restore(struct job *j, json_t **ret_rec, struct err *e)
 {
 	struct restore *rs = &j->rs;
@@ -147,6 +139,7 @@ static int restore(struct job *j, json_t **ret_rec, struct err *e)
 		.tree = &j->tree,
 		.id = j->a.id,
 		.dir = j->a.from,
+		.follow = j->a.follow,
 		.ck = &j->ck,
 		.image = &j->c.image,
 		.profile = &j->c.profile,
@@ -159,7 +152,7 @@ static int restore(struct job *j, json_t **ret_rec, struct err *e)
 	if (r == 0)
 		r = read_checkpoint(j, e);
 	if (r == 0)
-		r = read_spec(j, e);
+		r = spec_read(&j->tree, j->a.id, &j->spec, e);
 	if (r == 0)
 		r = creator_open(&j->tree, &j->c, e);
 	if (r == 0)

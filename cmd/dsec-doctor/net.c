@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 
+#include "box/claim.h"
 #include "box/net.h"
 #include "doctor.h"
 #include "net/conf.h"
@@ -29,6 +30,14 @@ static void check_helper(struct doctor *d)
 			  "the network helper does not answer: %s", e.msg);
 }
 
+static void on_taken(void *arg, const char *id, const uint16_t *ports, size_t n)
+{
+	d_finding(arg, "network", SEV_WARNING, NULL,
+		  "sandbox %s listens on port %u%s itself: what its policy "
+		  "allows there is not served",
+		  id, ports[0], n > 1 ? " and others" : "");
+}
+
 static void check_uplink(struct doctor *d, const struct uplink_conf *c)
 {
 	auto_close int transit = transit_open(d->tree.run, NULL);
@@ -49,6 +58,21 @@ static void check_uplink(struct doctor *d, const struct uplink_conf *c)
 			  "ports are refused");
 }
 
+/* An address is a slot's, by its number. */
+static void check_addresses(struct doctor *d, const struct netconf *conf)
+{
+	const uint64_t size = 1ull << (32 - conf->pool.bits);
+	const uint64_t have = size > 2 ? size - 2 : 0; /* all but the ends */
+	uint32_t slots;
+
+	if (claim_slots(&d->tree, &slots, NULL) < 0 || have >= slots)
+		return;
+	d_finding(d, "network", SEV_WARNING, NULL,
+		  "the pool of net.json (/%u) has %llu addresses and the node "
+		  "%u uid ranges: two sandboxes can come to have one address",
+		  conf->pool.bits, (unsigned long long)have, slots);
+}
+
 void check_network(struct doctor *d)
 {
 	auto_netconf struct netconf conf = {0};
@@ -56,12 +80,14 @@ void check_network(struct doctor *d)
 	struct err e = {0};
 
 	check_helper(d);
+	net_taken(&d->tree, on_taken, d);
 	if (netconf_load(d->tree.config, &conf, &e) < 0) {
 		d_finding(d, "network", SEV_ERROR, NULL, "%s", e.msg);
 		return;
 	}
 	uplink_conf_of(&conf, &c);
 	check_uplink(d, &c);
+	check_addresses(d, &conf);
 	if (uplink_clash(&c, &e) < 0)
 		d_finding(d, "network", SEV_WARNING, NULL, "%s", e.msg);
 }

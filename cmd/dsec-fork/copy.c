@@ -127,6 +127,7 @@ int make_copy(struct request *r, unsigned index, int stop, json_t **ret_rec,
 	const struct create_from from = {
 		.snap = &r->snap,
 		.source = r->spec,
+		.follow = *r->source ? r->source : NULL,
 		.memory = r->memory,
 		.stop = stop,
 	};

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -386,17 +385,13 @@ static int read_source(struct request *r, struct err *e)
 	const char *word = json_str(r->req, "snapshot");
 	auto_snap struct snap s = SNAP_INIT;
 	auto_json json_t *spec = NULL;
-	char path[PATH_MAX];
 	int res;
 
 	res = recover_find(&r->app->tree, json_str(r->req, "sandbox"),
 			   r->source, e);
-	if (res == 0)
-		res = tree_path(path, e, "%s/sb/%s/spec.json", r->app->tree.lib,
-				r->source);
 	if (res < 0)
 		return res;
-	if (json_read_file(AT_FDCWD, path, &spec, NULL) < 0)
+	if (spec_read(&r->app->tree, r->source, &spec, NULL) < 0)
 		return err_set(e, -ENOENT, "sandbox_unknown",
 			       "there is no sandbox '%s'", r->source);
 	snprintf(r->project, sizeof(r->project), "%s",

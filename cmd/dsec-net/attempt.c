@@ -2,6 +2,9 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/icmp6.h>
+#include <netinet/ip.h>
+#include <netinet/ip_icmp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -188,11 +191,98 @@ static void try_udp(int fd, const struct sockaddr *sa, socklen_t len,
 		say(s, events & POLLIN ? "answered" : "silent");
 }
 
+static uint16_t checksum(const void *data, size_t len)
+{
+	const uint8_t *b = data;
+	uint32_t sum = 0;
+
+	for (size_t i = 0; i + 1 < len; i += 2)
+		sum += (uint32_t)b[i] << 8 | b[i + 1];
+	while (sum >> 16)
+		sum = (sum & 0xffff) + (sum >> 16);
+	return htons((uint16_t)~sum);
+}
+
+/* Is it the reply to ${sent}?  Of v4 the header of IP comes first. */
+static bool is_echo(const uint8_t *msg, size_t len, bool v6,
+		    const struct icmphdr *sent)
+{
+	size_t at = v6 || len == 0 ? 0 : (msg[0] & 15) * 4u;
+	struct icmphdr h;
+
+	if (len < at + sizeof(h))
+		return false;
+	memcpy(&h, msg + at, sizeof(h));
+	return h.type == (v6 ? ICMP6_ECHO_REPLY : ICMP_ECHOREPLY) &&
+	       h.un.echo.id == sent->un.echo.id &&
+	       h.un.echo.sequence == sent->un.echo.sequence;
+}
+
+/* What comes to a raw socket is everybody's: until the reply is among it. */
+static void hear_echo(int fd, bool v6, const struct icmphdr *sent,
+		      struct said *s)
+{
+	uint64_t now = clock_ms(), until = now + DATAGRAM_MS;
+	uint8_t msg[1500];
+	short events;
+	ssize_t n;
+	int error;
+
+	for (; now < until; now = clock_ms()) {
+		error = wait_error(fd, (int)(until - now), POLLIN, &events);
+		n = events & POLLIN ? recv(fd, msg, sizeof(msg), MSG_DONTWAIT)
+				    : 0;
+		if (n < 0 && errno != EAGAIN && errno != EINTR)
+			error = errno;
+		if (error || (n > 0 && is_echo(msg, (size_t)n, v6, sent))) {
+			say(s, error ? word_of(error) : "answered");
+			return;
+		}
+	}
+	say(s, "silent");
+}
+
+/* One echo request, as ping sends it. */
+static void try_icmp(int fd, const struct sockaddr *sa, socklen_t len,
+		     struct said *s)
+{
+	bool v6 = sa->sa_family == AF_INET6;
+	struct icmphdr h = {.type = v6 ? ICMP6_ECHO_REQUEST : ICMP_ECHO,
+			    .un.echo.sequence = htons(1)};
+	int on = 1;
+
+	if (getrandom(&h.un.echo.id, sizeof(h.un.echo.id), 0) < 0)
+		h.un.echo.id = (uint16_t)getpid();
+	/* The kernel adds that of v6 itself. */
+	if (!v6)
+		h.checksum = checksum(&h, sizeof(h));
+	/* Refusals are told to a raw socket that asks for them alone. */
+	(void)setsockopt(fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP,
+			 v6 ? IPV6_RECVERR : IP_RECVERR, &on, sizeof(on));
+	if (connect(fd, sa, len) < 0 || send(fd, &h, sizeof(h), 0) < 0)
+		say(s, word_of(errno));
+	else
+		hear_echo(fd, v6, &h, s);
+}
+
+static int open_socket(enum netpol_proto proto, sa_family_t family)
+{
+	const int flags = SOCK_CLOEXEC | SOCK_NONBLOCK;
+
+	if (proto == NETPOL_ICMP)
+		return socket(family, SOCK_RAW | flags,
+			      family == AF_INET6 ? IPPROTO_ICMPV6
+						 : IPPROTO_ICMP);
+	return socket(family,
+		      (proto == NETPOL_UDP ? SOCK_DGRAM : SOCK_STREAM) | flags,
+		      0);
+}
+
 static void try(const struct attempt *to, struct said *s)
 {
 	struct sockaddr_storage sa;
+	struct sockaddr *to_sa = (struct sockaddr *)&sa;
 	uint64_t began = clock_ms();
-	bool udp = to->proto == NETPOL_UDP;
 	auto_close int fd = -1;
 	socklen_t len;
 
@@ -200,16 +290,15 @@ static void try(const struct attempt *to, struct said *s)
 	if (!to->name[0] || resolve(to, s)) {
 		s->has_addr = true;
 		len = netaddr_sock(&s->addr, to->port, &sa);
-		fd = socket(sa.ss_family,
-			    (udp ? SOCK_DGRAM : SOCK_STREAM) | SOCK_CLOEXEC |
-				    SOCK_NONBLOCK,
-			    0);
+		fd = open_socket(to->proto, sa.ss_family);
 		if (fd < 0)
 			say(s, word_of(errno));
-		else if (udp)
-			try_udp(fd, (struct sockaddr *)&sa, len, s);
+		else if (to->proto == NETPOL_ICMP)
+			try_icmp(fd, to_sa, len, s);
+		else if (to->proto == NETPOL_UDP)
+			try_udp(fd, to_sa, len, s);
 		else
-			try_tcp(fd, (struct sockaddr *)&sa, len, s);
+			try_tcp(fd, to_sa, len, s);
 	}
 	s->ms = (uint32_t)(clock_ms() - began);
 }

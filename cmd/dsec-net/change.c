@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "box/net.h"
+#include "box/spec.h"
 #include "net/transit.h"
 #include "sys/netns.h"
 #include "work.h"
@@ -151,26 +152,11 @@ static int check_strength(const json_t *spec, struct err *e)
 
 /* --- putting it in force ------------------------------------------------- */
 
-static int write_spec(struct work *w, const char *id, const json_t *spec,
-		      struct err *e)
-{
-	auto_close int dir = -1;
-	char path[PATH_MAX];
-	int r = tree_path(path, e, "%s/sb/%s", w->tree->lib, id);
-
-	if (r < 0)
-		return r;
-	dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-	if (dir < 0)
-		return err_sys(e, errno, "open '%s'", path);
-	return json_write_file(dir, "spec.json", spec, 0, e);
-}
-
 /* Does the helper listen wherever the policy of ${spec} wants it? */
 static int has_listeners(struct work *w, const char *id, const json_t *spec,
 			 struct err *e)
 {
-	uint16_t have[NETPOL_LISTEN_MAX], want[NETPOL_LISTEN_MAX];
+	uint16_t have[HELPER_PORTS_MAX], want[NETPOL_LISTEN_MAX];
 	auto_netpol struct netpol *p = NULL;
 	const struct netpol *one;
 	size_t n = 0, at = 0;
@@ -291,7 +277,7 @@ static void put_back(struct work *w, const char *id, const json_t *spec,
 	int r = e->r;
 
 	/* Whoever reads it next must find what is in force. */
-	if (write_spec(w, id, spec, &why) < 0)
+	if (spec_write(w->tree, id, spec, &why) < 0)
 		err_wrap(e, r,
 			 "the old policy holds, but its file could not "
 			 "be put back (%s)",
@@ -342,7 +328,7 @@ int change(struct work *w, const char *id, const json_t *req, json_t *rec,
 	if (r == 0)
 		r = check_strength(spec, e);
 	if (r == 0)
-		r = write_spec(w, id, spec, e);
+		r = spec_write(w->tree, id, spec, e);
 	if (r < 0)
 		return r;
 	r = put_in_force(w, id, spec, &cut, e);

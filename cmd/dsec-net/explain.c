@@ -151,7 +151,7 @@ static int put_attempt(struct work *w, const char *id, const struct attempt *to,
 	outcome = json_str(tried, "outcome");
 	got = !strcmp(outcome, "connected") || !strcmp(outcome, "answered");
 	r = json_object_set_new(rec, "attempt", tried);
-	/* That nobody answers a datagram says nothing. */
+	/* That nobody answers a datagram or an echo request says nothing. */
 	if (strcmp(outcome, "silent") && !(got && learned))
 		r |= json_object_set_new(rec, "agrees",
 					 json_boolean(got == allowed));
@@ -193,7 +193,7 @@ int explain(struct work *w, const char *id, const json_t *req, json_t *rec,
 	if (json_object_get(spec, "phase"))
 		json_object_set(rec, "phase", json_object_get(spec, "phase"));
 	r = put_verdict(p, d, net_strength(spec), &to, rec, e);
-	if (r == 0 && to.proto != NETPOL_ICMP)
+	if (r == 0)
 		r = put_attempt(w, id, &to, may_be_learned(spec, p, &to, rec),
 				rec, e);
 	return r;

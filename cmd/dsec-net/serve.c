@@ -3,18 +3,20 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "box/tree.h"
+#include "box/net.h"
 #include "net/broker.h"
 #include "serve.h"
 #include "serve_priv.h"
@@ -22,9 +24,8 @@
 #include "sys/confine.h"
 #include "wire/exit.h"
 
-#define FDS_WANTED 1048576
-#define LOG_MAX	   (1024 * 1024)
-#define LOCK_MS	   3000 /* for one that is just ending */
+#define LOG_MAX (1024 * 1024)
+#define LOCK_MS 3000 /* for one that is just ending */
 
 void note(const char *fmt, ...)
 {
@@ -135,9 +136,9 @@ static int open_log(struct setup *s, struct err *e)
 
 /* As many as can be had: a sandbox's sockets are two for DNS and one per port,
  * a connection is two. */
-static void raise_limit(void)
+static void set_limit(unsigned files)
 {
-	struct rlimit lim = {FDS_WANTED, FDS_WANTED};
+	struct rlimit lim = {files, files};
 
 	if (setrlimit(RLIMIT_NOFILE, &lim) == 0 ||
 	    getrlimit(RLIMIT_NOFILE, &lim) < 0)
@@ -204,7 +205,7 @@ static int prepare(struct setup *s, struct err *e)
 		r = listen_ctl(s, e);
 	if (r < 0)
 		return r;
-	raise_limit();
+	set_limit(s->conf.open_files);
 	open_transit(s);
 	return 0;
 }
@@ -220,18 +221,13 @@ static void start_broker(struct setup *s)
 		note("no credential broker: %s", e.msg);
 }
 
-/* From here on nothing of root's is left but what is open. */
-static int drop(struct err *e)
-{
-	return confine_ids(HELPER_UID, HELPER_UID, e);
-}
-
 static int keep(struct setup *s, bool background, struct err *e)
 {
 	struct keeper_start start = {
 		.listener = s->listener,
 		.lock = s->lock,
 		.broker = s->broker,
+		.totals = -1,
 		.conf = &s->conf,
 	};
 	int null = -1, r;
@@ -250,6 +246,32 @@ static int keep(struct setup *s, bool background, struct err *e)
 	r = keeper_run(&start, e);
 	note("ends");
 	return r;
+}
+
+/*
+ * Who starts one in the background attaches what lives; nobody does for one
+ * that systemd starts again.  By a child, as root, of the keeper that we
+ * become.
+ */
+static void attach_all(struct setup *s)
+{
+	pid_t parent = getpid(), pid = fork();
+	struct err e = {0};
+
+	if (pid < 0)
+		note("no sandbox is attached again: fork: %s", strerror(errno));
+	if (pid != 0)
+		return;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(0);
+	/* Ours is not to listen, nor to hold the lock. */
+	fd_close(s->lock);
+	fd_close(s->listener);
+	transit_socks_done(&s->transit);
+	if (net_mend(&s->tree, NULL, &e) < 0)
+		note("%s", e.msg);
+	_exit(0);
 }
 
 /* The parent ends when the child has become what it will be. */
@@ -274,7 +296,7 @@ static int in_background(struct setup *s, struct err *e)
 		setsid();
 		join_supervisors(s);
 		start_broker(s);
-		r = drop(e);
+		r = confine_user(HELPER_UID, HELPER_UID, e);
 		if (r == 0 && write(ready[1], "x", 1) != 1)
 			r = err_sys(e, errno, "tell that it serves");
 		fd_close(ready[0]);
@@ -311,7 +333,8 @@ int serve(bool background)
 		r = in_background(&s, &e);
 	else if (r == 0) {
 		start_broker(&s);
-		r = drop(&e);
+		attach_all(&s);
+		r = confine_user(HELPER_UID, HELPER_UID, &e);
 		if (r == 0)
 			r = keep(&s, false, &e);
 	}

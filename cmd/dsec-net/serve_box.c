@@ -36,11 +36,11 @@ struct sbox *sbox_of_address(struct worker *w, struct in_addr addr)
 
 struct sbox *sbox_of_slot(struct worker *w, uint32_t slot)
 {
-	for (size_t i = 0; i < SBOX_BUCKETS; i++)
-		for (struct sbox *b = w->by_address[i]; b; b = b->next_address)
-			if (b->route.slot == slot)
-				return b;
-	return NULL;
+	struct sbox *b = w->by_slot[slot % SBOX_BUCKETS];
+
+	while (b && b->route.slot != slot)
+		b = b->next_slot;
+	return b;
 }
 
 static void drop_port(struct sbox *b, size_t i)
@@ -61,12 +61,42 @@ static void drop_dns(struct sbox *b)
 	b->udp53 = b->tcp53 = -1;
 }
 
-static void unlink_from(struct sbox **p, const struct sbox *b, bool by_address)
+/* The lists that it is in. */
+static void link_in(struct sbox *b)
 {
-	while (*p && *p != b)
-		p = by_address ? &(*p)->next_address : &(*p)->next;
-	if (*p)
-		*p = by_address ? b->next_address : b->next;
+	struct worker *w = b->worker;
+	struct sbox **at = &w->by_id[hash_of(b->id)];
+
+	b->next = *at;
+	*at = b;
+	if (b->strength != NETPOL_ROUTED)
+		return;
+	at = &w->by_address[b->route.address % SBOX_BUCKETS];
+	b->next_address = *at;
+	*at = b;
+	at = &w->by_slot[b->route.slot % SBOX_BUCKETS];
+	b->next_slot = *at;
+	*at = b;
+}
+
+static void link_out(struct sbox *b)
+{
+	struct worker *w = b->worker;
+	struct sbox **at = &w->by_id[hash_of(b->id)];
+
+	while (*at != b)
+		at = &(*at)->next;
+	*at = b->next;
+	if (b->strength != NETPOL_ROUTED)
+		return;
+	at = &w->by_address[b->route.address % SBOX_BUCKETS];
+	while (*at != b)
+		at = &(*at)->next_address;
+	*at = b->next_address;
+	at = &w->by_slot[b->route.slot % SBOX_BUCKETS];
+	while (*at != b)
+		at = &(*at)->next_slot;
+	*at = b->next_slot;
 }
 
 void sbox_free(struct sbox *b)
@@ -77,8 +107,7 @@ void sbox_free(struct sbox *b)
 	if (b->strength == NETPOL_ROUTED && w->route &&
 	    route_del(w->route, b->route.slot, &e) < 0)
 		note("sandbox %s: %s", b->id, e.msg);
-	unlink_from(&w->by_id[hash_of(b->id)], b, false);
-	unlink_from(&w->by_address[b->route.address % SBOX_BUCKETS], b, true);
+	link_out(b);
 	while (b->nports > 0)
 		drop_port(b, 0);
 	drop_dns(b);
@@ -126,12 +155,25 @@ static bool listens_on(const struct sbox *b, uint16_t port)
 }
 
 /* Can it be carried by what the sandbox has? */
-static int check_policy(const struct sbox *b, const struct netpol *p,
-			struct err *e)
+static bool is_among(uint16_t port, const uint16_t *ports, int n)
 {
-	uint16_t ports[NETPOL_LISTEN_MAX];
+	for (int i = 0; i < n; i++)
+		if (ports[i] == port)
+			return true;
+	return false;
+}
+
+/*
+ * Those of ${was}, the policy before, need no listener: where the sandbox has
+ * taken such a port while nobody held it, it is not served, and may not stand
+ * in the way of a stricter policy.
+ */
+static int check_policy(const struct sbox *b, const struct netpol *p,
+			const struct netpol *was, struct err *e)
+{
+	uint16_t ports[NETPOL_LISTEN_MAX], before[NETPOL_LISTEN_MAX];
 	enum netpol_strength needs = netpol_strength(&p, 1);
-	int n;
+	int n, had;
 
 	if (needs > b->strength)
 		return err_set(e, -EOPNOTSUPP, "unsupported",
@@ -142,8 +184,10 @@ static int check_policy(const struct sbox *b, const struct netpol *p,
 	if (b->strength != NETPOL_NAMES)
 		return 0;
 	n = netpol_listen(&p, 1, ports);
+	had = netpol_listen(&was, 1, before);
 	for (int i = 0; i < n; i++)
-		if (!listens_on(b, ports[i]))
+		if (!listens_on(b, ports[i]) &&
+		    !is_among(ports[i], before, had))
 			return err_set(e, -EOPNOTSUPP, "unsupported",
 				       "nobody listens on port %u inside",
 				       ports[i]);
@@ -201,7 +245,7 @@ int sbox_policy(struct worker *w, const json_t *req, unsigned *ret_cut,
 			       json_str(req, "sandbox"));
 	r = load_policy(w, req, &p, e);
 	if (r == 0)
-		r = check_policy(b, p, e);
+		r = check_policy(b, p, b->policy, e);
 	return r < 0 ? r : enforce(b, p, ret_cut, e);
 }
 
@@ -308,6 +352,7 @@ static int fill(struct sbox *b, struct chan_msg *m, struct netpol *p,
 		.fake = b->strength == NETPOL_NAMES,
 		.per_s = netpol_limits(p)->dns_per_s,
 	};
+	struct proxy_stats *counted;
 	int fd = chan_take(m, "names"), r;
 
 	r = fakename_new(fd, &b->names, e);
@@ -326,15 +371,18 @@ static int fill(struct sbox *b, struct chan_msg *m, struct netpol *p,
 	if (r == 0)
 		r = proxy_client_new(w->proxy, b->id, p, b->names, b->denied,
 				     &b->client, e);
-	return r;
+	if (r < 0)
+		return r;
+	counted = totals_get(w->totals, b->id);
+	if (counted)
+		proxy_client_count(b->client, counted);
+	return 0;
 }
 
-static int sbox_new(struct worker *w, struct chan_msg *m,
-		    const struct sbox *like, struct netpol *p,
-		    struct sbox **ret, struct err *e)
+static int sbox_new(struct chan_msg *m, const struct sbox *like,
+		    struct netpol *p, struct sbox **ret, struct err *e)
 {
 	struct sbox *b = malloc(sizeof(*b));
-	struct sbox **at;
 	int r;
 
 	if (!b)
@@ -345,14 +393,7 @@ static int sbox_new(struct worker *w, struct chan_msg *m,
 		free(b);
 		return err_sys(e, ENOMEM, "sandbox");
 	}
-	at = &w->by_id[hash_of(b->id)];
-	b->next = *at;
-	*at = b;
-	if (b->strength == NETPOL_ROUTED) {
-		at = &w->by_address[b->route.address % SBOX_BUCKETS];
-		b->next_address = *at;
-		*at = b;
-	}
+	link_in(b);
 	r = fill(b, m, p, e);
 	if (r < 0)
 		sbox_free(b);
@@ -388,11 +429,26 @@ static bool is_same(const struct sbox *b, const struct sbox *like,
 	return true;
 }
 
+/* A slot is one sandbox's at a time: whoever had it has ended, even if nobody
+ * could say so, and leaves no rules to the next. */
+static void evict(struct worker *w, uint32_t slot)
+{
+	struct sbox *b = sbox_of_slot(w, slot);
+
+	char id[HELPER_ID_MAX + 1];
+
+	if (!b)
+		return;
+	snprintf(id, sizeof(id), "%s", b->id);
+	sbox_free(b);
+	totals_drop(w->totals, id);
+}
+
 int sbox_attach(struct worker *w, struct chan_msg *m, struct err *e)
 {
 	struct sbox like = {.worker = w, .udp53 = -1, .tcp53 = -1};
 	struct sbox *b = sbox_find(w, json_str(m->obj, "sandbox"));
-	auto_netpol struct netpol *p = NULL;
+	auto_netpol struct netpol *p = NULL, *was = NULL;
 	unsigned cut;
 	bool fresh;
 	int r;
@@ -410,9 +466,12 @@ int sbox_attach(struct worker *w, struct chan_msg *m, struct err *e)
 		sbox_free(b);
 		b = NULL;
 	}
+	if (!b && like.strength == NETPOL_ROUTED)
+		evict(w, like.route.slot);
 	fresh = !b;
+	was = netpol_ref(fresh ? p : b->policy);
 	if (fresh)
-		r = sbox_new(w, m, &like, p, &b, e);
+		r = sbox_new(m, &like, p, &b, e);
 	if (r == 0)
 		r = enforce(b, p, &cut, e);
 	if (r == 0)
@@ -429,26 +488,44 @@ int sbox_attach(struct worker *w, struct chan_msg *m, struct err *e)
 		r = serve_ports(b, m, e);
 	}
 	if (r == 0)
-		r = check_policy(b, p, e);
+		r = check_policy(b, p, was, e);
 	if (r < 0 && fresh && b)
 		sbox_free(b);
 	return r;
 }
 
-int sbox_stats(const struct sbox *b, json_t **ret, struct err *e)
+int sbox_sweep(struct worker *w, struct err *e)
+{
+	auto_free uint32_t *slots = calloc(TRANSIT_SLOTS, sizeof(*slots));
+	size_t n = 0;
+	int r;
+
+	if (!w->route)
+		return 0;
+	if (!slots)
+		return err_sys(e, ENOMEM, "slots");
+	for (size_t i = 0; i < SBOX_BUCKETS; i++)
+		for (struct sbox *b = w->by_slot[i]; b; b = b->next_slot)
+			if (n < TRANSIT_SLOTS)
+				slots[n++] = b->route.slot;
+	r = route_sweep(w->route, slots, n, e);
+	if (r > 0)
+		note("rules of %d sandboxes that have ended are gone", r);
+	return r < 0 ? r : 0;
+}
+
+int sbox_stats(const struct sbox *b, const struct route_stats *route,
+	       json_t **ret, struct err *e)
 {
 	struct forwarder_stats dns;
+	uint64_t denied = denied_count(b->denied);
 	struct proxy_stats s;
-	struct route_stats route = {0};
 
 	forwarder_stats(b->forwarder, &dns);
 	proxy_client_stats(b->client, &s);
-	if (b->strength == NETPOL_ROUTED && b->worker->route)
-		(void)route_stats(b->worker->route, b->route.slot, &route,
-				  NULL);
-	s.sent += route.tx_bytes;
-	s.received += route.rx_bytes;
-	route.denied += denied_count(b->denied);
+	s.sent += route->tx_bytes;
+	s.received += route->rx_bytes;
+	denied += route->denied;
 	return json_pack_or(ret, e, "{ss ss si sI sI sI sI sI sI sI sI sI}",
 			    "strength", netpol_strength_word(b->strength),
 			    "hash", netpol_hash(b->policy), "connections",
@@ -459,6 +536,6 @@ int sbox_stats(const struct sbox *b, json_t **ret, struct err *e)
 			    (json_int_t)s.received, "dns",
 			    (json_int_t)dns.queries, "dns_denied",
 			    (json_int_t)dns.denied, "denied",
-			    (json_int_t)route.denied, "names",
+			    (json_int_t)denied, "names",
 			    (json_int_t)fakename_count(b->names));
 }

@@ -329,7 +329,7 @@ static _Noreturn void become_worker(struct keeper *k, int sock, pid_t keeper)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != keeper)
 		_exit(0);
-	_exit(worker_run(WORKER_FD, broker, k->conf));
+	_exit(worker_run(WORKER_FD, broker, k->conf, k->totals));
 }
 
 static int spawn(struct keeper *k, struct err *e)

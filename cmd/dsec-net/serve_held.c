@@ -213,8 +213,7 @@ json_t *held_ports(const struct held *h)
 	size_t n = 0;
 
 	for (size_t i = 0; i < h->nfds; i++)
-		if (!strncmp(h->fds[i].name, "tcp", 3) &&
-		    strcmp(h->fds[i].name, "tcp53"))
+		if (!strncmp(h->fds[i].name, "tcp", 3))
 			ports[n++] = (int)strtol(h->fds[i].name + 3, NULL, 10);
 	qsort(ports, n, sizeof(*ports), by_number);
 	for (size_t i = 0; i < n; i++)

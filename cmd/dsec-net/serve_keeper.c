@@ -85,7 +85,7 @@ static int need(const json_t *o, const char *key, json_type type, struct err *e)
 
 	if (v && json_typeof(v) == type &&
 	    (type != JSON_STRING ||
-	     (*json_string_value(v) && json_string_length(v) <= 128)))
+	     (*json_string_value(v) && json_string_length(v) <= HELPER_ID_MAX)))
 		return 0;
 	return err_set(e, -EINVAL, "bad_value", "'%s' is missing or wrong",
 		       key);
@@ -129,7 +129,8 @@ static int check(const struct chan_msg *m, struct err *e)
 	if (!strcmp(op, "detach") || !strcmp(op, "ports"))
 		return need(m->obj, "sandbox", JSON_STRING, e);
 	if (!strcmp(op, "stats") || !strcmp(op, "list") ||
-	    !strcmp(op, "ping") || !strcmp(op, "transit"))
+	    !strcmp(op, "ping") || !strcmp(op, "transit") ||
+	    !strcmp(op, "sweep"))
 		return 0;
 	if (!strcmp(op, "handover"))
 		return need(m->obj, "config", JSON_OBJECT, e);
@@ -300,6 +301,7 @@ int keeper_run(struct keeper_start *start, struct err *e)
 		.listener_fd = start->listener,
 		.lock = start->lock,
 		.broker = start->broker,
+		.totals_fd = start->totals,
 		.worker = {.fd = -1},
 	};
 	auto_close int signals = -1;
@@ -310,7 +312,9 @@ int keeper_run(struct keeper_start *start, struct err *e)
 	r = loop_new(&k.loop, e);
 	if (r < 0)
 		return r;
-	r = watch(&k, start->listener, &signals, e);
+	r = totals_map(&k.totals_fd, &k.totals, e);
+	if (r == 0)
+		r = watch(&k, start->listener, &signals, e);
 	if (r == 0 && start->state)
 		r = adopt(&k, start->state, e);
 	if (r == 0) {

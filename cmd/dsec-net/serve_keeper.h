@@ -52,7 +52,9 @@ struct keeper {
 	int listener_fd, lock;
 	struct loop_source listener, signals, worker_src;
 	struct held_table held;
-	int broker;	/* or -1 */
+	int broker; /* or -1 */
+	int totals_fd;
+	struct totals *totals;
 	int transit[6]; /* in the order of TRANSIT_FDS; -1 */
 	struct client *clients;
 	unsigned nclients;

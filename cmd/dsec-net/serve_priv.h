@@ -14,6 +14,8 @@
  * all again.
  */
 
+#define HELPER_ID_MAX 128
+
 #define WORKER_FD 3 /* the worker's end of the socket between them */
 #define BROKER_FD 4 /* the way to the broker, where there is one */
 
@@ -31,18 +33,30 @@ struct keeper_start {
 	int broker; /* -1, or the way to the broker */
 	const struct netconf *conf;
 	struct transit_socks transit;
+	int totals;    /* -1, or those that there are */
 	json_t *state; /* NULL, or what the keeper before us had */
 };
 
 /* keeper_run(start, e): serve until SIGTERM. */
 int keeper_run(struct keeper_start *start, struct err *e);
 
-/* worker_run(sock, broker, conf): the worker, until its keeper hangs up.
- * Returns its exit status. */
-int worker_run(int sock, int broker, const struct netconf *conf);
+/* worker_run(sock, broker, conf, totals): the worker, until its keeper hangs
+ * up.  Returns its exit status. */
+struct totals;
+int worker_run(int sock, int broker, const struct netconf *conf,
+	       struct totals *totals);
 
-/* worker_filter(e): leave this process the system calls a worker needs. */
-int worker_filter(struct err *e);
+/*
+ * What proxies have counted of each sandbox, in memory of both processes: or a
+ * worker that ends would take along what a limit of bytes has left.
+ *
+ * totals_map(fd, ret, e): the memory *${fd}, or a new one where that is -1.
+ * totals_get(t, id): its place, made if need be; NULL: there is none left.
+ * totals_drop(t, id): it starts at zero again.
+ */
+int totals_map(int *fd, struct totals **ret, struct err *e);
+struct proxy_stats *totals_get(struct totals *t, const char *id);
+void totals_drop(struct totals *t, const char *id);
 
 /* netns_cookie(fd): which network namespace a socket is of; 0: unknown. */
 uint64_t netns_cookie(int fd);

@@ -18,7 +18,7 @@
 /*
  * A keeper becomes another program by exec, with its descriptors under their
  * numbers and the rest in a file in memory:
- *   {"listener","lock","broker","client","transit":[..],"config":{..},
+ *   {"listener","lock","broker","totals","client","transit":[..],"config":{..},
  *    "policies":{HASH:{..}},"held":[{"line":{..},"fds":{NAME:FD}}]}
  */
 
@@ -33,7 +33,8 @@ static int keep_fd(int fd, bool on)
 static int keep_fds(const struct keeper *k, int client, bool on)
 {
 	int r = keep_fd(k->listener_fd, on) | keep_fd(k->lock, on) |
-		keep_fd(k->broker, on) | keep_fd(client, on);
+		keep_fd(k->broker, on) | keep_fd(k->totals_fd, on) |
+		keep_fd(client, on);
 
 	for (size_t i = 0; i < array_len(k->transit); i++)
 		r |= keep_fd(k->transit[i], on);
@@ -76,10 +77,11 @@ static int state_of(const struct keeper *k, int client, json_t *config,
 	for (size_t b = 0; b < HELD_BUCKETS; b++)
 		for (struct held *h = k->held.buckets[b]; h; h = h->next)
 			r |= held_state(h, held, policies);
-	if (json_pack_or(&s, e, "{si si si si sO so so so}", "listener",
+	if (json_pack_or(&s, e, "{si si si si si sO so so so}", "listener",
 			 k->listener_fd, "lock", k->lock, "broker", k->broker,
-			 "client", client, "config", config, "transit", transit,
-			 "held", held, "policies", policies) < 0 ||
+			 "totals", k->totals_fd, "client", client, "config",
+			 config, "transit", transit, "held", held, "policies",
+			 policies) < 0 ||
 	    r < 0)
 		return err_sys(e, ENOMEM, "what to hand over");
 	*ret = steal_ptr(s);
@@ -184,6 +186,7 @@ static int adopt_run(json_t *state, struct err *e)
 		.listener = number(state, "listener"),
 		.lock = number(state, "lock"),
 		.broker = number(state, "broker"),
+		.totals = number(state, "totals"),
 		.conf = &conf,
 		.state = state,
 	};

@@ -9,16 +9,80 @@
 #include "wire/exit.h"
 #include "wire/record.h"
 #include "serve_worker.h"
+#include "sys/confine.h"
 
 /* --- requests ------------------------------------------------------------ */
 
-static int add_stats(json_t *all, const struct sbox *b, struct err *e)
+static int add_stats(json_t *all, const struct sbox *b,
+		     const struct route_stats *route, struct err *e)
 {
+	static const struct route_stats none;
 	json_t *one;
-	int r = sbox_stats(b, &one, e);
+	int r = sbox_stats(b, route ? route : &none, &one, e);
 
 	if (r == 0 && json_object_set_new(all, b->id, one) < 0)
 		r = err_sys(e, ENOMEM, "counters");
+	return r;
+}
+
+static int stats_of_one(struct worker *w, const char *id, json_t *all,
+			struct err *e)
+{
+	const struct sbox *b = sbox_find(w, id);
+	struct route_stats route = {0};
+
+	if (!b)
+		return err_set(e, -ENOENT, "sandbox_unknown",
+			       "the network helper does not know '%s'", id);
+	if (b->strength == NETPOL_ROUTED && w->route)
+		(void)route_stats(w->route, b->route.slot, &route, NULL);
+	return add_stats(all, b, &route, e);
+}
+
+static int compare_slot(const void *key, const void *elem)
+{
+	uint32_t slot = *(const uint32_t *)key;
+	const struct route_stats *s = elem;
+
+	return slot < s->slot ? -1 : slot > s->slot;
+}
+
+static size_t count_routed(const struct worker *w)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < SBOX_BUCKETS; i++)
+		for (const struct sbox *b = w->by_slot[i]; b; b = b->next_slot)
+			n++;
+	return n;
+}
+
+/* Of the kernel's counters one listing, however many there are. */
+static int stats_of_all(struct worker *w, json_t *all, struct err *e)
+{
+	size_t most = w->route ? count_routed(w) : 0;
+	auto_free struct route_stats *route = calloc(most + 1, sizeof(*route));
+	int n = 0, r = 0;
+
+	if (!route)
+		return err_sys(e, ENOMEM, "counters");
+	if (most > 0)
+		n = route_stats_all(w->route, route, most, NULL);
+	if (n > (int)most)
+		n = (int)most;
+	for (size_t i = 0; r == 0 && i < SBOX_BUCKETS; i++)
+		for (struct sbox *b = w->by_id[i]; r == 0 && b; b = b->next) {
+			r = add_stats(all, b,
+				      n > 0 && b->strength == NETPOL_ROUTED
+					      ? bsearch(&b->route.slot, route,
+							(size_t)n,
+							sizeof(*route),
+							compare_slot)
+					      : NULL,
+				      e);
+			/* Thousands of them are to fit into a line. */
+			json_object_del(json_object_get(all, b->id), "hash");
+		}
 	return r;
 }
 
@@ -27,24 +91,10 @@ static int op_stats(struct worker *w, const json_t *req, json_t *ans,
 {
 	const char *id = json_str(req, "sandbox");
 	json_t *all = json_object();
-	struct sbox *b;
-	int r = 0;
 
 	if (json_object_set_new(ans, "sandboxes", all) < 0)
 		return err_sys(e, ENOMEM, "counters");
-	if (*id) {
-		b = sbox_find(w, id);
-		return b ? add_stats(all, b, e)
-			 : err_set(e, -ENOENT, "sandbox_unknown",
-				   "the network helper does not know '%s'", id);
-	}
-	for (size_t i = 0; r == 0 && i < SBOX_BUCKETS; i++)
-		for (b = w->by_id[i]; r == 0 && b; b = b->next) {
-			r = add_stats(all, b, e);
-			/* Thousands of them are to fit into a line. */
-			json_object_del(json_object_get(all, b->id), "hash");
-		}
-	return r;
+	return *id ? stats_of_one(w, id, all, e) : stats_of_all(w, all, e);
 }
 
 static int op_policy(struct worker *w, const json_t *req, json_t *ans,
@@ -60,10 +110,12 @@ static int op_policy(struct worker *w, const json_t *req, json_t *ans,
 
 static int op_detach(struct worker *w, const json_t *req)
 {
-	struct sbox *b = sbox_find(w, json_str(req, "sandbox"));
+	const char *id = json_str(req, "sandbox");
+	struct sbox *b = sbox_find(w, id);
 
 	if (b)
 		sbox_free(b);
+	totals_drop(w->totals, id);
 	return 0;
 }
 
@@ -82,6 +134,8 @@ static int dispatch(struct worker *w, struct chan_msg *m, json_t *ans,
 		return op_stats(w, m->obj, ans, e);
 	if (!strcmp(op, "transit"))
 		return worker_transit(w, m, e);
+	if (!strcmp(op, "sweep"))
+		return sbox_sweep(w, e);
 	return 0; /* ping, and what the keeper answers itself */
 }
 
@@ -157,10 +211,12 @@ static int start(struct worker *w, int sock, struct err *e)
 }
 
 /* What it has is let go of by its end: rules of the kernel stay as they are. */
-int worker_run(int sock, int broker, const struct netconf *conf)
+int worker_run(int sock, int broker, const struct netconf *conf,
+	       struct totals *totals)
 {
 	struct worker w = {.conf = conf,
 			   .to_broker = broker,
+			   .totals = totals,
 			   .chan = {.fd = sock},
 			   .rtnl = -1};
 	struct err e = {0};
@@ -171,7 +227,7 @@ int worker_run(int sock, int broker, const struct netconf *conf)
 		w.transit[i] = -1;
 	r = start(&w, sock, &e);
 	if (r == 0)
-		r = worker_filter(&e);
+		r = confine_internet(&e);
 	if (r == 0)
 		r = loop_run(w.loop, &e);
 	if (r < 0 && r != -EPIPE)

@@ -18,7 +18,7 @@ struct sbox_port {
 
 /* A sandbox, as the worker knows it. */
 struct sbox {
-	struct sbox *next, *next_address;
+	struct sbox *next, *next_address, *next_slot;
 	struct worker *worker;
 	char *id;
 	enum netpol_strength strength;
@@ -51,13 +51,16 @@ struct worker {
 	struct loop *loop;
 	const struct netconf *conf;
 	int to_broker; /* or -1 */
+	struct totals *totals;
 	struct chan chan;
 	struct loop_source src;
 	struct netdeny *deny;
 	struct resolver *resolver;
 	struct pump_pool *pool;
 	struct proxy *proxy;
+	/* of routed ones also by address and slot */
 	struct sbox *by_id[SBOX_BUCKETS], *by_address[SBOX_BUCKETS];
+	struct sbox *by_slot[SBOX_BUCKETS];
 	/* the addresses of the node */
 	int rtnl;
 	struct loop_source rtnl_src;
@@ -79,7 +82,14 @@ int sbox_attach(struct worker *w, struct chan_msg *m, struct err *e);
 int sbox_policy(struct worker *w, const json_t *req, unsigned *ret_cut,
 		struct err *e);
 void sbox_free(struct sbox *b);
-int sbox_stats(const struct sbox *b, json_t **ret, struct err *e);
+
+/* sbox_sweep(w, e): no rules but those of the sandboxes there are. */
+int sbox_sweep(struct worker *w, struct err *e);
+
+/* sbox_stats(b, route, ret, e): ${route}: what the kernel counted of a routed
+ * one. */
+int sbox_stats(const struct sbox *b, const struct route_stats *route,
+	       json_t **ret, struct err *e);
 
 extern const struct forwarder_ops sbox_dns_ops;
 

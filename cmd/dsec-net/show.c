@@ -125,16 +125,16 @@ static int add_implicit(json_t *list, enum netpol_strength s,
 			   "no link: names alone, by TCP, through the node");
 	r |= add(list, json_pack("{s:s, s:[i]}", "cidr", "any", "ports", 53),
 		 "redirect", "every resolver is the node's");
-	if (netpol_has_domains(p)) {
+	if (netpol_asks_name(p)) {
 		r |= add(list, to_port("any", 443, "tcp"), "redirect",
-			 "the name in the TLS handshake decides");
+			 "where no network is allowed for it, the name in the "
+			 "TLS handshake decides");
 		r |= add(list, to_port("any", 443, "udp"), "deny",
-			 "QUIC has no name to look at");
+			 "of what a name led to: in QUIC there is no name to "
+			 "look at");
 	}
-	if (!netpol_has_v6(p))
-		r |= add(list, json_pack("{s:s}", "cidr", "::/0"), "deny",
-			 "no rule has an IPv6 network");
-	return r;
+	return r | add(list, json_pack("{s:s}", "cidr", "::/0"), "deny",
+		       "the link has no IPv6");
 }
 
 int node_deny(struct work *w, struct netdeny **ret, struct err *e)
@@ -214,9 +214,28 @@ static int put_head(const json_t *spec, const struct netpol *p, json_t *rec,
 	return r < 0 ? err_sys(e, ENOMEM, "record") : 0;
 }
 
+/* Ports that the sandbox took while nobody held them. */
+static int put_unserved(struct work *w, const char *id, const json_t *spec,
+			json_t *rec, struct err *e)
+{
+	uint16_t port[HELPER_PORTS_MAX];
+	json_t *list;
+	size_t n;
+	int r;
+
+	if (net_unserved(w->helper, id, spec, port, &n, NULL) < 0 || n == 0)
+		return 0;
+	list = json_array();
+	r = list ? 0 : -1;
+	for (size_t i = 0; i < n; i++)
+		r |= json_array_append_new(list, json_integer(port[i]));
+	r |= json_object_set_new(rec, "unserved", list);
+	return r < 0 ? err_sys(e, ENOMEM, "record") : 0;
+}
+
 /* What the helper says; that it is not there is an answer too. */
-static int put_helper(struct work *w, const char *id, json_t *rec,
-		      struct err *e)
+static int put_helper(struct work *w, const char *id, const json_t *spec,
+		      json_t *rec, struct err *e)
 {
 	auto_json json_t *stats = NULL;
 	struct err why = {0};
@@ -241,7 +260,8 @@ static int put_helper(struct work *w, const char *id, json_t *rec,
 						     json_str(rec, "hash"))));
 	if (one)
 		r |= json_object_set(rec, "counters", one);
-	return r < 0 ? err_sys(e, ENOMEM, "record") : 0;
+	return r < 0 ? err_sys(e, ENOMEM, "record")
+		     : put_unserved(w, id, spec, rec, e);
 }
 
 const json_t *rules_of(const json_t *spec)
@@ -279,6 +299,6 @@ int show(struct work *w, const char *id, json_t *rec, struct err *e)
 	if (r == 0)
 		r = put_lists(w, spec, p, rec, e);
 	if (r == 0 && net_strength(spec) != NETPOL_NONE)
-		r = put_helper(w, id, rec, e);
+		r = put_helper(w, id, spec, rec, e);
 	return r;
 }

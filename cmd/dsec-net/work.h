@@ -54,12 +54,12 @@ int node_deny(struct work *w, struct netdeny **ret, struct err *e);
 /*
  * A connection tried from inside a sandbox: by a child in its network
  * namespace, with its resolver, which sends nothing but the handshake (UDP: one
- * byte).
+ * byte; ICMP: one echo request).
  *
  * attempt(pid, to, ret, e): {"outcome":..,"resolver":..,"address":..,"ms":N}.
- * outcome: "connected"; "answered" (UDP); "silent" (UDP: no answer, no
- * refusal); "reset", "refused", "unreachable", "timeout"; "not_resolved" (the
- * resolver said no), "no_resolver" (nobody answered).
+ * outcome: "connected"; "answered" (UDP, ICMP); "silent" (UDP, ICMP: no
+ * answer, no refusal); "reset", "refused", "unreachable", "timeout";
+ * "not_resolved" (the resolver said no), "no_resolver" (nobody answered).
  */
 struct attempt {
 	char name[NETNAME_MAX + 1]; /* "": addr */

@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "box/spec.h"
 #include "ckpt/ckpt.h"
 #include "life/recover.h"
 #include "life/teardown.h"
@@ -100,7 +101,10 @@ static void add_state(const struct app *app, const char *id, json_t *rec)
 	auto_json json_t *state = NULL;
 	const char *kind = json_str(rec, "kind");
 
-	if (read_state(app, id, &state) == 0)
+	/* Written anew while it was read: the next one is whole. */
+	for (int i = 0; i < 3 && read_state(app, id, &state) == -EBADMSG; i++)
+		;
+	if (state)
 		copy_keys(rec, state, from_state, array_len(from_state));
 	/* A one-shot has nobody who would write a state. */
 	if (!*json_str(rec, "state"))
@@ -139,12 +143,9 @@ static int base_of(const struct app *app, const char *id, const json_t *claim,
 		   json_t **ret_rec, struct err *e)
 {
 	auto_json json_t *rec = NULL;
-	char path[PATH_MAX];
 	int r;
 
-	r = tree_path(path, e, "%s/sb/%s/spec.json", app->tree.lib, id);
-	if (r == 0)
-		r = json_read_file(AT_FDCWD, path, &rec, e);
+	r = spec_read(&app->tree, id, &rec, e);
 	if (r == -EACCES || r == -EPERM) /* not ours: say nothing false */
 		return r;
 	if (r < 0)

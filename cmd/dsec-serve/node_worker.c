@@ -264,7 +264,7 @@ static int confine(const json_t *o, struct err *e)
 		if (*root)
 			r = confine_root(root, e);
 		if (r == 0)
-			r = confine_ids((uid_t)uid, (gid_t)gid, e);
+			r = confine_user((uid_t)uid, (gid_t)gid, e);
 	}
 	return r < 0 ? r
 		     : confine_calls(allowed, array_len(allowed), NULL, 0, e);

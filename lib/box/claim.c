@@ -702,6 +702,19 @@ int claim_sweep(const struct tree *t, claim_bury_fn *bury, void *arg,
 	return swept < 0 ? swept : r;
 }
 
+int claim_slots(const struct tree *t, uint32_t *ret_n, struct err *e)
+{
+	struct ledger l;
+	int r;
+
+	r = ledger_open(t, &l, e);
+	if (r < 0)
+		return r;
+	*ret_n = l.d.slots;
+	ledger_close(&l);
+	return 0;
+}
+
 int claim_node(const struct tree *t, struct admit_node *ret_node, struct err *e)
 {
 	const struct admit_amounts most = {.memory_mb = UINT32_MAX};

@@ -125,6 +125,10 @@ int claim_layers(const struct tree *t, claim_layers_fn *fn, void *arg,
 /* claim_amounts(spec): what a sandbox asks for, from its spec or claim.json. */
 struct admit_amounts claim_amounts(const json_t *spec);
 
+/* claim_slots(t, ret_n, e): how many uid ranges the node has, and with them
+ * slots, one after the other. */
+int claim_slots(const struct tree *t, uint32_t *ret_n, struct err *e);
+
 /* claim_node(t, ret_node, e): the node as admission sees it now. */
 int claim_node(const struct tree *t, struct admit_node *ret_node,
 	       struct err *e);

@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/hash.h"
 #include "box/journal.h"
 
 struct entry {
@@ -29,11 +30,7 @@ struct journal {
 
 static uint64_t hash_of(const char *s)
 {
-	uint64_t h = 0xcbf29ce484222325;
-
-	for (; *s; s++)
-		h = (h ^ (unsigned char)*s) * 0x100000001b3;
-	return h;
+	return hash_fnv(s, strlen(s));
 }
 
 /* The name in a line, a string or an integer, as text in buf or its own. */

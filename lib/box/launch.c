@@ -272,7 +272,12 @@ static int start(struct launch *l, struct stage *st, struct launched *p,
 int launch_start(struct launch *l, struct launched *ret, struct err *e)
 {
 	struct launched p = {.pidfd = -1, .report = -1, .command_pidfd = -1};
-	struct net net = {0};
+	struct net net = {
+		.tree = l->tree,
+		.id = l->id,
+		.spec = l->spec,
+		.follow = l->follow,
+	};
 	struct stage st = {
 		.l = l,
 		.join.into = -1,
@@ -292,7 +297,7 @@ int launch_start(struct launch *l, struct launched *ret, struct err *e)
 		l->command->profile = l->profile;
 		l->command->confined = true;
 	}
-	r = net_begin(&net, l->tree, l->id, l->spec, e);
+	r = net_begin(&net, e);
 	if (r == 0)
 		r = stage_lay_out(&st, e);
 	if (r == 0)

@@ -23,6 +23,7 @@ struct launch {
 	const struct cgroup_root *cgroups;
 	const struct pool *pool;
 	uid_t uid_base;
+	const char *follow; /* as of struct net, or NULL */
 
 	/* A command that is to be pid 1's first child, or NULL: argv, cwd, cpus
 	 * and descriptors are the caller's, the rest is set here. */

@@ -9,23 +9,20 @@
 
 #include "base/cleanup.h"
 #include "base/fd.h"
+#include "base/hash.h"
 #include "box/claim.h"
 #include "box/ledger_priv.h"
 
 static const char magic[8] = {'d', 's', 'e', 'c', 'l', 'e', 'd', '2'};
 
-/* FNV-1a: against a torn or foreign file, not against an enemy, who could not
- * write here. */
+/* Against a torn or foreign file, not against an enemy, who could not write
+ * here. */
 static uint64_t check_of(const struct ledger_data *d)
 {
 	struct ledger_data copy = *d;
-	const unsigned char *p = (const unsigned char *)&copy;
-	uint64_t h = 14695981039346656037u;
 
 	copy.marked = 0;
-	for (size_t i = 0; i < offsetof(struct ledger_data, check); i++)
-		h = (h ^ p[i]) * 1099511628211u;
-	return h;
+	return hash_fnv(&copy, offsetof(struct ledger_data, check));
 }
 
 bool ledger_has_claim(const struct tree *t, const char *id)

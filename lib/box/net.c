@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "box/net.h"
+#include "box/spec.h"
 #include "net/services.h"
 
 enum netpol_strength net_strength(const json_t *spec)
@@ -13,12 +14,10 @@ enum netpol_strength net_strength(const json_t *spec)
 	return s < 0 ? NETPOL_NONE : (enum netpol_strength)s;
 }
 
-#define PHASES_MAX 32
-
 /* Policies being compiled; [0] is the one that is in force at first. */
 struct plan {
-	const char *phase[PHASES_MAX + 1];
-	struct netpol *p[PHASES_MAX + 1];
+	const char *phase[SPEC_PHASES_MAX + 1];
+	struct netpol *p[SPEC_PHASES_MAX + 1];
 	size_t n;
 };
 
@@ -33,9 +32,9 @@ static int compile(struct plan *pl, const char *phase, const json_t *rules,
 {
 	int r;
 
-	if (pl->n > PHASES_MAX)
+	if (pl->n > SPEC_PHASES_MAX)
 		return err_set(e, -EBADMSG, "bad_value", "'phases': %d at most",
-			       PHASES_MAX);
+			       SPEC_PHASES_MAX);
 	r = netpol_compile(rules, env, &pl->p[pl->n], e);
 	if (r < 0 && phase)
 		return err_wrap(e, r, "'phases': '%.64s'", phase);

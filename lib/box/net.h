@@ -56,10 +56,20 @@ bool net_has_port(const json_t *spec, uint16_t port);
 int net_attach(const struct tree *t, const char *id, pid_t pid,
 	       const json_t *spec, struct err *e);
 
-/* net_put(t, id, pid, spec, e): the same for processes that were just made, of
- * which nobody knows. */
-int net_put(const struct tree *t, const char *id, pid_t pid, const json_t *spec,
-	    struct err *e);
+/*
+ * net_unserved(h, id, spec, ret, ret_n, e):
+ * The TCP ports that the node serves a sandbox of names on, and has no socket
+ * for: the sandbox took them itself while no helper held them.  Into
+ * ret[HELPER_PORTS_MAX].  -ENOENT: the helper does not know it.
+ *
+ * net_taken(t, fn, arg): fn() of every live sandbox that has such ports.
+ */
+struct helper;
+int net_unserved(struct helper *h, const char *id, const json_t *spec,
+		 uint16_t *ret, size_t *ret_n, struct err *e);
+typedef void net_taken_fn(void *arg, const char *id, const uint16_t *ports,
+			  size_t n);
+void net_taken(const struct tree *t, net_taken_fn *fn, void *arg);
 
 /*
  * net_detach(t, id):
@@ -81,8 +91,9 @@ int net_clean(const struct tree *t, bool fix, unsigned *ret_n, struct err *e);
  * net_mend(t, ret_n, e):
  * Attach every live sandbox that has a network and that the helper does not
  * know: after it died, or the node's tables did.  The helper is started if
- * there is such a sandbox.  How many were attached into *${ret_n} (may be
- * NULL).  Goes on after a failure and returns the first.
+ * there is such a sandbox.  Where all are, the rules of others go.  How many
+ * were attached into *${ret_n} (may be NULL).  Goes on after a failure and
+ * returns the first.
  */
 int net_mend(const struct tree *t, unsigned *ret_n, struct err *e);
 
@@ -96,10 +107,10 @@ int net_note(const struct tree *t, const char *id, json_t *spec, struct err *e);
 int net_lock(const struct tree *t, const char *id, int *ret_fd, struct err *e);
 
 /*
- * The steps of net_attach(), for a launch, which has better to do than wait:
+ * The same for processes that are being made, in steps, for a launch has better
+ * to do than wait:
  *
- *   net_begin(n, t, id, spec, e)  connect to the helper; before there are
- *                                 processes
+ *   net_begin(n, e)    connect to the helper; before there are processes
  *   net_inside(n)      in the sandbox's network namespace, by whoever has
  *                      CAP_NET_ADMIN there and shares our descriptors and
  *                      memory; allocates nothing; 0, or -errno with
@@ -107,13 +118,21 @@ int net_lock(const struct tree *t, const char *id, int *ret_fd, struct err *e);
  *   net_send(n, pid, e)  the link, if any, and all of it to the helper
  *   net_finish(n, e)   its answer: it is in force
  *   net_done(n)        always last; after a failure net_detach() is due
+ *
+ * net_put(n, pid, e): all of them, for processes that are there.
+ *
+ * The caller sets the first four of ${n}.  A copy of a live sandbox is to have
+ * the policy that this one has in the moment when the copy's is put in force:
+ * ${n}->follow is its id, and NULL means that of ${n}->spec.  One that changed
+ * since is written to spec.json of the copy.
  */
-struct helper;
 
 struct net {
 	const struct tree *tree;
 	const char *id;
-	const json_t *spec;
+	const json_t *spec; /* all that spec.json of ${id} has */
+	const char *follow;
+	json_t *own; /* in place of what the caller gave as ${spec} */
 	enum netpol_strength strength;
 	uint16_t port[NETPOL_LISTEN_MAX];
 	int tcp[NETPOL_LISTEN_MAX]; /* listening inside; -1: not ours to make */
@@ -121,7 +140,9 @@ struct net {
 	int udp53, tcp53;
 	int denied, names; /* its files */
 	bool keep;	   /* a port that is taken inside is left out */
+	bool started;	   /* by us: it knows of nobody yet */
 	int lock;	   /* net.lock, until it is done */
+	int follow_lock;   /* that of ${follow} */
 	struct helper *helper;
 	/* routed */
 	int transit;
@@ -137,11 +158,11 @@ struct net {
  */
 int net_addresses(enum netpol_strength strength);
 
-int net_begin(struct net *n, const struct tree *t, const char *id,
-	      const json_t *spec, struct err *e);
+int net_begin(struct net *n, struct err *e);
 int net_inside(struct net *n);
 int net_send(struct net *n, pid_t pid, struct err *e);
 int net_finish(struct net *n, struct err *e);
 void net_done(struct net *n);
+int net_put(struct net *n, pid_t pid, struct err *e);
 
 #endif

@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "box/net.h"
 #include "box/net_priv.h"
+#include "box/spec.h"
 #include "net/conf.h"
 #include "net/helper.h"
 #include "net/transit.h"
@@ -19,6 +20,7 @@
 #include "sys/rtnl.h"
 
 #define BACKLOG	 512
+#define DNS_PORT 53
 #define LO	 1 /* the first interface of every namespace */
 #define FILE_MAX 24
 
@@ -136,27 +138,26 @@ static int begin_routed(struct net *n, struct err *e)
 	return r < 0 ? r : helper_transit(n->helper, n->transit, e);
 }
 
-static void init(struct net *n, const struct tree *t, const char *id,
-		 const json_t *spec, bool live)
+static void init(struct net *n)
 {
 	*n = (struct net){
-		.tree = t,
-		.id = id,
-		.spec = spec,
-		.strength = net_strength(spec),
-		.keep = live,
+		.tree = n->tree,
+		.id = n->id,
+		.spec = n->spec,
+		.follow = n->follow,
+		.strength = net_strength(n->spec),
 		.udp53 = -1,
 		.tcp53 = -1,
 		.denied = -1,
 		.names = -1,
 		.transit = -1,
 		.lock = -1,
+		.follow_lock = -1,
 	};
 	for (size_t i = 0; i < NETPOL_LISTEN_MAX; i++)
 		n->tcp[i] = -1;
 }
 
-/* One that had to be started knows of nobody. */
 static int reach_helper(struct net *n, struct err *e)
 {
 	int r = helper_open(n->tree->run, 0, &n->helper, e);
@@ -164,9 +165,54 @@ static int reach_helper(struct net *n, struct err *e)
 	if (r != -ECONNREFUSED)
 		return r;
 	r = helper_open(n->tree->run, HELPER_START, &n->helper, e);
-	if (r == 0 && !n->keep)
-		(void)net_mend(n->tree, NULL, NULL);
+	n->started |= r == 0;
 	return r;
+}
+
+/* --- the policy of another ----------------------------------------------- */
+
+/* What a change of policy writes: 1 if ${to} had another. */
+static int take_policy(json_t *to, const json_t *from, struct err *e)
+{
+	static const char *const keys[] = {"network_rules", "phase", "policy"};
+	int changed = 0, r = 0;
+	json_t *v;
+
+	for (size_t i = 0; i < array_len(keys); i++) {
+		v = json_object_get(from, keys[i]);
+		if (v ? json_equal(v, json_object_get(to, keys[i]))
+		      : !json_object_get(to, keys[i]))
+			continue;
+		changed = 1;
+		r |= v ? json_object_set(to, keys[i], v)
+		       : json_object_del(to, keys[i]);
+	}
+	return r < 0 ? err_sys(e, ENOMEM, "policy") : changed;
+}
+
+/* 1: ${n}->spec has another policy than before. */
+static int read_policy(struct net *n, struct err *e)
+{
+	auto_json json_t *source = NULL, *own = NULL;
+	int r;
+
+	r = spec_read(n->tree, n->follow, &source, e);
+	if (r == -ENOENT) /* it is gone, and nobody changes its policy */
+		return 0;
+	if (r < 0)
+		return r;
+	own = json_copy((json_t *)(uintptr_t)n->spec);
+	if (!own)
+		return err_sys(e, ENOMEM, "policy");
+	r = take_policy(own, source, e);
+	if (r <= 0)
+		return r;
+	r = spec_write(n->tree, n->id, own, e);
+	if (r < 0)
+		return r;
+	json_decref(n->own);
+	n->spec = n->own = steal_ptr(own);
+	return 1;
 }
 
 static int begin(struct net *n, struct err *e)
@@ -175,7 +221,9 @@ static int begin(struct net *n, struct err *e)
 
 	if (n->strength == NETPOL_NONE)
 		return 0;
-	r = ports_of(n, e);
+	r = n->follow ? read_policy(n, e) : 0;
+	if (r >= 0)
+		r = ports_of(n, e);
 	if (r == 0)
 		r = reach_helper(n, e);
 	if (r == 0 && n->strength == NETPOL_ROUTED)
@@ -187,10 +235,9 @@ static int begin(struct net *n, struct err *e)
 	return r < 0 ? err_wrap(e, r, "the sandbox's network") : 0;
 }
 
-int net_begin(struct net *n, const struct tree *t, const char *id,
-	      const json_t *spec, struct err *e)
+int net_begin(struct net *n, struct err *e)
 {
-	init(n, t, id, spec, false);
+	init(n);
 	return begin(n, e);
 }
 
@@ -258,8 +305,11 @@ int net_addresses(enum netpol_strength strength)
 
 static int listen_on(struct net *n, size_t i)
 {
-	int fd = bound(SOCK_STREAM, INADDR_ANY, n->port[i]);
+	int fd;
 
+	if (n->tcp[i] != -1)
+		return 0;
+	fd = bound(SOCK_STREAM, INADDR_ANY, n->port[i]);
 	if (fd == -EADDRINUSE && n->keep)
 		return 0;
 	n->tcp[i] = fd < 0 ? -1 : fd;
@@ -276,8 +326,10 @@ int net_inside(struct net *n)
 	r = net_addresses(n->strength);
 	if (r < 0)
 		return fail(n, "set addresses for the network", r);
-	n->udp53 = bound(SOCK_DGRAM, TRANSIT_GATEWAY, 53);
-	n->tcp53 = bound(SOCK_STREAM, TRANSIT_GATEWAY, 53);
+	if (n->udp53 == -1)
+		n->udp53 = bound(SOCK_DGRAM, TRANSIT_GATEWAY, 53);
+	if (n->tcp53 == -1)
+		n->tcp53 = bound(SOCK_STREAM, TRANSIT_GATEWAY, 53);
 	if (n->udp53 < 0 || n->tcp53 < 0) {
 		r = n->udp53 < 0 ? n->udp53 : n->tcp53;
 		if (r != -EADDRINUSE || !n->keep)
@@ -285,9 +337,24 @@ int net_inside(struct net *n)
 	}
 	r = 0;
 	for (size_t i = 0; r == 0 && i < n->nports; i++)
-		if (n->tcp[i] != NET_HAS)
-			r = listen_on(n, i);
+		r = listen_on(n, i);
 	return r;
+}
+
+static int enter_and_make(struct net *n, pid_t pid, struct err *e)
+{
+	auto_close int inside = -1;
+	auto_netns int back = -1;
+	int r;
+
+	inside = netns_of(pid, e);
+	if (inside < 0)
+		return inside;
+	r = netns_enter(inside, &back, e);
+	if (r < 0)
+		return r;
+	r = net_inside(n);
+	return r < 0 ? err_sys(e, -r, "%s", n->what) : 0;
 }
 
 /* --- to the helper ------------------------------------------------------- */
@@ -367,6 +434,42 @@ static int send_all(struct net *n, struct err *e)
 	return helper_send_attach(n->helper, &a, e);
 }
 
+/* Sockets for ports that were not among them; those of the others go. */
+static int renew_ports(struct net *n, pid_t pid, struct err *e)
+{
+	const struct net was = *n;
+	int r;
+
+	n->nports = 0;
+	for (size_t i = 0; i < was.nports; i++)
+		n->tcp[i] = -1;
+	r = ports_of(n, e);
+	for (size_t i = 0; i < was.nports; i++) {
+		size_t k = 0;
+
+		while (k < n->nports && n->port[k] != was.port[i])
+			k++;
+		if (k < n->nports)
+			n->tcp[k] = was.tcp[i];
+		else if (was.tcp[i] >= 0)
+			fd_close(was.tcp[i]);
+	}
+	return r < 0 || n->strength != NETPOL_NAMES ? r
+						    : enter_and_make(n, pid, e);
+}
+
+/* From here to the end ${n}->follow keeps the policy that it has. */
+static int hold_policy(struct net *n, pid_t pid, struct err *e)
+{
+	int r;
+
+	r = net_lock_shared(n->tree, n->follow, &n->follow_lock, e);
+	if (r < 0 && r != -ENOENT)
+		return r;
+	r = read_policy(n, e);
+	return r <= 0 ? r : renew_ports(n, pid, e);
+}
+
 int net_send(struct net *n, pid_t pid, struct err *e)
 {
 	int r;
@@ -375,6 +478,8 @@ int net_send(struct net *n, pid_t pid, struct err *e)
 		return 0;
 	/* Until it is done it is nobody else's to mend. */
 	r = n->keep ? 0 : net_lock(n->tree, n->id, &n->lock, e);
+	if (r == 0 && n->follow)
+		r = hold_policy(n, pid, e);
 	if (r == 0)
 		r = write_down(n, pid, e);
 	if (r == 0 && n->strength == NETPOL_ROUTED)
@@ -410,8 +515,8 @@ int net_finish(struct net *n, struct err *e)
 
 void net_done(struct net *n)
 {
-	int *fds[] = {&n->udp53, &n->tcp53,   &n->denied,
-		      &n->names, &n->transit, &n->lock};
+	int *fds[] = {&n->udp53,   &n->tcp53, &n->denied,     &n->names,
+		      &n->transit, &n->lock,  &n->follow_lock};
 
 	if (n->strength == NETPOL_NONE)
 		return;
@@ -422,14 +527,26 @@ void net_done(struct net *n)
 		if (n->tcp[i] >= 0)
 			fd_close(steal_fd(&n->tcp[i]));
 	helper_free(steal_ptr(n->helper));
+	json_decref(steal_ptr(n->own));
+	/* Not before: it takes everybody's lock. */
+	if (n->started && !n->keep)
+		(void)net_mend(n->tree, NULL, NULL);
 }
 
 /* --- for one that lives -------------------------------------------------- */
 
+static bool is_among(uint16_t port, const uint16_t *ports, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (ports[i] == port)
+			return true;
+	return false;
+}
+
 /* Not those that the helper has. */
 static int leave_out(struct net *n, struct err *e)
 {
-	uint16_t has[NETPOL_LISTEN_MAX];
+	uint16_t has[HELPER_PORTS_MAX];
 	size_t nhas = 0;
 	int r;
 
@@ -437,56 +554,68 @@ static int leave_out(struct net *n, struct err *e)
 	if (r == -ENOENT)
 		return 0;
 	for (size_t i = 0; r == 0 && i < n->nports; i++)
-		for (size_t k = 0; k < nhas; k++)
-			if (n->port[i] == has[k])
-				n->tcp[i] = NET_HAS;
+		if (is_among(n->port[i], has, nhas))
+			n->tcp[i] = NET_HAS;
 	return r;
 }
 
-static int enter_and_make(struct net *n, pid_t pid, struct err *e)
+int net_unserved(struct helper *h, const char *id, const json_t *spec,
+		 uint16_t *ret, size_t *ret_n, struct err *e)
 {
-	auto_close int inside = -1;
-	auto_netns int back = -1;
+	struct net n = {
+		.id = id,
+		.spec = spec,
+		.strength = net_strength(spec),
+		.helper = h,
+	};
+	uint16_t has[HELPER_PORTS_MAX];
+	size_t nhas = 0;
 	int r;
 
-	inside = netns_of(pid, e);
-	if (inside < 0)
-		return inside;
-	r = netns_enter(inside, &back, e);
+	*ret_n = 0;
+	if (n.strength != NETPOL_NAMES)
+		return 0;
+	r = ports_of(&n, e);
+	if (r == 0)
+		r = helper_ports(h, id, has, &nhas, e);
 	if (r < 0)
 		return r;
-	r = net_inside(n);
-	return r < 0 ? err_sys(e, -r, "%s", n->what) : 0;
+	if (!is_among(DNS_PORT, has, nhas))
+		ret[(*ret_n)++] = DNS_PORT;
+	for (size_t i = 0; i < n.nports; i++)
+		if (!is_among(n.port[i], has, nhas))
+			ret[(*ret_n)++] = n.port[i];
+	return 0;
 }
 
-static int put(const struct tree *t, const char *id, pid_t pid,
-	       const json_t *spec, bool live, struct err *e)
+static int put(struct net *n, pid_t pid, struct err *e)
 {
-	struct net n;
-	int r;
+	int r = begin(n, e);
 
-	init(&n, t, id, spec, live);
-	r = begin(&n, e);
-	if (r == 0 && live && n.strength != NETPOL_NONE)
-		r = leave_out(&n, e);
-	if (r == 0 && n.strength == NETPOL_NAMES)
-		r = enter_and_make(&n, pid, e);
+	if (r == 0 && n->keep && n->strength != NETPOL_NONE)
+		r = leave_out(n, e);
+	if (r == 0 && n->strength == NETPOL_NAMES)
+		r = enter_and_make(n, pid, e);
 	if (r == 0)
-		r = net_send(&n, pid, e);
+		r = net_send(n, pid, e);
 	if (r == 0)
-		r = net_finish(&n, e);
-	net_done(&n);
+		r = net_finish(n, e);
+	net_done(n);
 	return r;
 }
 
 int net_attach(const struct tree *t, const char *id, pid_t pid,
 	       const json_t *spec, struct err *e)
 {
-	return put(t, id, pid, spec, true, e);
+	struct net n = {.tree = t, .id = id, .spec = spec};
+
+	init(&n);
+	n.keep = true;
+	return put(&n, pid, e);
 }
 
-int net_put(const struct tree *t, const char *id, pid_t pid, const json_t *spec,
-	    struct err *e)
+int net_put(struct net *n, pid_t pid, struct err *e)
 {
-	return put(t, id, pid, spec, false, e);
+	init(n);
+	return put(n, pid, e);
 }

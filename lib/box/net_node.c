@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "box/net_priv.h"
 #include "box/select.h"
+#include "box/spec.h"
 #include "net/helper.h"
 #include "net/transit.h"
 
@@ -109,30 +110,6 @@ int net_note(const struct tree *t, const char *id, json_t *spec, struct err *e)
 
 /* --- all of a node ------------------------------------------------------- */
 
-typedef int each_fn(const struct tree *t, const char *id, void *arg,
-		    struct err *e);
-
-/* Every directory of a sandbox in the run tree. */
-static int each(const struct tree *t, each_fn *fn, void *arg, struct err *e)
-{
-	auto_dir DIR *d = NULL;
-	const struct dirent *de;
-	char path[PATH_MAX];
-	int r;
-
-	r = tree_path(path, e, "%s/sb", t->run);
-	if (r < 0)
-		return r;
-	d = opendir(path);
-	if (!d)
-		return errno == ENOENT ? 0
-				       : err_sys(e, errno, "open '%s'", path);
-	while (r == 0 && (de = readdir(d)))
-		if (tree_is_id(de->d_name))
-			r = fn(t, de->d_name, arg, e);
-	return r;
-}
-
 /* Of those that the helper has. */
 static int clean_helper(const struct tree *t, bool fix, unsigned *n,
 			struct err *e)
@@ -162,19 +139,23 @@ static int clean_helper(const struct tree *t, bool fix, unsigned *n,
 
 #define SLOTS_MAX TRANSIT_SLOTS
 
-static int mark_slot(const struct tree *t, const char *id, void *arg,
-		     struct err *e)
+struct marking {
+	const struct tree *t;
+	uint8_t *live; /* by slot */
+};
+
+static int mark_slot(void *arg, const char *id, struct err *e)
 {
+	const struct marking *m = arg;
 	auto_json json_t *was = NULL;
-	uint8_t *live = arg;
 	int64_t slot;
 
 	(void)e;
-	if (!is_live(t, id, &was))
+	if (!is_live(m->t, id, &was))
 		return 0;
 	slot = json_int(was, "slot", -1);
 	if (slot >= 0 && slot < SLOTS_MAX)
-		live[slot] = 1;
+		m->live[slot] = 1;
 	return 0;
 }
 
@@ -185,6 +166,7 @@ static int clean_links(const struct tree *t, bool fix, unsigned *n,
 	auto_close int transit = transit_open(t->run, NULL);
 	auto_free uint32_t *slots = NULL;
 	auto_free uint8_t *live = NULL;
+	struct marking marking;
 	int r, count;
 
 	if (transit < 0)
@@ -196,7 +178,8 @@ static int clean_links(const struct tree *t, bool fix, unsigned *n,
 	count = transit_slots(transit, slots, SLOTS_MAX, e);
 	if (count < 0)
 		return count;
-	r = each(t, mark_slot, live, e);
+	marking = (struct marking){t, live};
+	r = tree_each(t->run, mark_slot, &marking, e);
 	for (int i = 0; r == 0 && i < count && i < SLOTS_MAX; i++) {
 		if (live[slots[i] % SLOTS_MAX])
 			continue;
@@ -219,7 +202,8 @@ int net_clean(const struct tree *t, bool fix, unsigned *ret_n, struct err *e)
 	return r < 0 ? err_wrap(e, r, "networks of the dead") : 0;
 }
 
-int net_lock(const struct tree *t, const char *id, int *ret_fd, struct err *e)
+static int lock(const struct tree *t, const char *id, int how, int *ret_fd,
+		struct err *e)
 {
 	auto_close int fd = -1;
 	char path[PATH_MAX];
@@ -232,7 +216,7 @@ int net_lock(const struct tree *t, const char *id, int *ret_fd, struct err *e)
 	if (fd < 0)
 		return err_sys(e, errno, "open '%s'", path);
 	do
-		r = flock(fd, LOCK_EX);
+		r = flock(fd, how);
 	while (r < 0 && errno == EINTR);
 	if (r < 0)
 		return err_sys(e, errno, "lock '%s'", path);
@@ -240,7 +224,19 @@ int net_lock(const struct tree *t, const char *id, int *ret_fd, struct err *e)
 	return 0;
 }
 
+int net_lock(const struct tree *t, const char *id, int *ret_fd, struct err *e)
+{
+	return lock(t, id, LOCK_EX, ret_fd, e);
+}
+
+int net_lock_shared(const struct tree *t, const char *id, int *ret_fd,
+		    struct err *e)
+{
+	return lock(t, id, LOCK_SH, ret_fd, e);
+}
+
 struct mending {
+	const struct tree *t;
 	struct helper *h;
 	unsigned n;
 	int first;
@@ -248,12 +244,12 @@ struct mending {
 };
 
 /* Does the helper know it? */
-static bool is_known(struct mending *m, const struct tree *t, const char *id)
+static bool is_known(struct mending *m, const char *id)
 {
-	uint16_t ports[NETPOL_LISTEN_MAX];
+	uint16_t ports[HELPER_PORTS_MAX];
 	size_t n;
 
-	if (!m->h && helper_open(t->run, 0, &m->h, NULL) < 0)
+	if (!m->h && helper_open(m->t->run, 0, &m->h, NULL) < 0)
 		return false;
 	return helper_ports(m->h, id, ports, &n, NULL) == 0;
 }
@@ -262,17 +258,12 @@ static int attach_one(const struct tree *t, const char *id, pid_t pid,
 		      struct err *e)
 {
 	auto_json json_t *spec = NULL;
-	char path[PATH_MAX];
-	int r;
+	int r = spec_read(t, id, &spec, e);
 
-	r = tree_path(path, e, "%s/sb/%s/spec.json", t->lib, id);
-	if (r == 0)
-		r = json_read_file(AT_FDCWD, path, &spec, e);
 	return r < 0 ? r : net_attach(t, id, pid, spec, e);
 }
 
-static int mend_one(const struct tree *t, const char *id, void *arg,
-		    struct err *e)
+static int mend_one(void *arg, const char *id, struct err *e)
 {
 	auto_json json_t *was = NULL;
 	auto_close int lock = -1;
@@ -281,13 +272,13 @@ static int mend_one(const struct tree *t, const char *id, void *arg,
 	int r;
 
 	(void)e;
-	if (!is_live(t, id, &was))
+	if (!is_live(m->t, id, &was))
 		return 0;
-	r = net_lock(t, id, &lock, &why);
-	if (r == 0 && is_known(m, t, id))
+	r = net_lock(m->t, id, &lock, &why);
+	if (r == 0 && is_known(m, id))
 		return 0;
 	if (r == 0)
-		r = attach_one(t, id, (pid_t)json_int(was, "pid", 0), &why);
+		r = attach_one(m->t, id, (pid_t)json_int(was, "pid", 0), &why);
 	if (r == 0)
 		m->n++;
 	else if (m->first == 0) {
@@ -297,12 +288,57 @@ static int mend_one(const struct tree *t, const char *id, void *arg,
 	return 0;
 }
 
+/* --- what they took ------------------------------------------------------ */
+
+struct taken {
+	const struct tree *t;
+	struct helper *h;
+	net_taken_fn *fn;
+	void *arg;
+};
+
+static int taken_one(void *arg, const char *id, struct err *e)
+{
+	auto_json json_t *spec = NULL;
+	struct taken *k = arg;
+	uint16_t port[HELPER_PORTS_MAX];
+	size_t n = 0;
+
+	(void)e;
+	if (is_live(k->t, id, NULL) && spec_read(k->t, id, &spec, NULL) == 0 &&
+	    net_unserved(k->h, id, spec, port, &n, NULL) == 0 && n > 0)
+		k->fn(k->arg, id, port, n);
+	return 0;
+}
+
+void net_taken(const struct tree *t, net_taken_fn *fn, void *arg)
+{
+	struct taken k = {.t = t, .fn = fn, .arg = arg};
+
+	if (helper_open(t->run, 0, &k.h, NULL) < 0)
+		return;
+	(void)!tree_each(t->run, taken_one, &k, NULL);
+	helper_free(k.h);
+}
+
+/* --- all of them --------------------------------------------------------- */
+
+/* Rules that nobody has are only a waste: it need not work. */
+static void sweep(struct mending *m)
+{
+	if (m->h || helper_open(m->t->run, 0, &m->h, NULL) == 0)
+		(void)!helper_sweep(m->h, NULL);
+}
+
 int net_mend(const struct tree *t, unsigned *ret_n, struct err *e)
 {
-	struct mending m = {.h = NULL};
+	struct mending m = {.t = t};
 	int r;
 
-	r = each(t, mend_one, &m, e);
+	r = tree_each(t->run, mend_one, &m, e);
+	/* The rules of one that lives are still to be claimed otherwise. */
+	if (r == 0 && m.first == 0)
+		sweep(&m);
 	helper_free(m.h);
 	if (ret_n)
 		*ret_n = m.n;

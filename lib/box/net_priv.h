@@ -8,4 +8,8 @@
 #define NET_POLICIES_MAX 64
 #define NET_HAS		 (-2) /* instead of a socket: the helper has it */
 
+/* net_lock_shared(t, id, ret_fd, e): net_lock() beside others that share it. */
+int net_lock_shared(const struct tree *t, const char *id, int *ret_fd,
+		    struct err *e);
+
 #endif

@@ -37,6 +37,12 @@ static int limit_disk(const struct pool *pool, const char *id,
 	return pool && mb ? pool_set_limit(pool, id, (mb << 20) + more, e) : 0;
 }
 
+int reapply_cpu(const struct cgroup_root *root, const char *id,
+		const json_t *spec, struct err *e)
+{
+	return cgroup_limit_cpu(root, id, limits_of(spec).cpu_milli, e);
+}
+
 int reapply(const struct cgroup_root *root, const struct pool *pool,
 	    const char *id, const json_t *spec, struct err *e)
 {

@@ -23,6 +23,12 @@ struct cgroup_limits reapply_first(const json_t *spec);
 int reapply(const struct cgroup_root *root, const struct pool *pool,
 	    const char *id, const json_t *spec, struct err *e);
 
+/* reapply_cpu(root, id, spec, e): the CPU limit alone; ${spec} NULL: none, for
+ * the time in which the engine works in the group of a sandbox that stands
+ * still. */
+int reapply_cpu(const struct cgroup_root *root, const char *id,
+		const json_t *spec, struct err *e);
+
 /*
  * reapply_later(root, pool, id, spec, e): limits with room for the engine and
  * for what a mount needs of the layer, for the time until the processes are

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -165,4 +166,29 @@ int spec_complete(json_t *obj, struct err *e)
 			       (long long)memory, SPEC_MEMORY_MIN_MB);
 	r = check_network(obj, e);
 	return r < 0 ? r : check_mounts(json_object_get(obj, "mounts"), e);
+}
+
+#define FILE_NAME "spec.json"
+
+int spec_read(const struct tree *t, const char *id, json_t **ret, struct err *e)
+{
+	char path[PATH_MAX];
+	int r = tree_path(path, e, "%s/sb/%s/" FILE_NAME, t->lib, id);
+
+	return r < 0 ? r : json_read_file(AT_FDCWD, path, ret, e);
+}
+
+int spec_write(const struct tree *t, const char *id, const json_t *spec,
+	       struct err *e)
+{
+	auto_close int dir = -1;
+	char path[PATH_MAX];
+	int r = tree_path(path, e, "%s/sb/%s", t->lib, id);
+
+	if (r < 0)
+		return r;
+	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (dir < 0)
+		return err_sys(e, errno, "open '%s'", path);
+	return json_write_file(dir, FILE_NAME, spec, 0, e);
 }

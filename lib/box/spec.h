@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 
+#include "box/tree.h"
 #include "wire/field.h"
 
 /*
@@ -23,6 +24,15 @@ int spec_complete(json_t *obj, struct err *e);
 /* spec_is_project(p): root, root/rl, root/rl/job-42: segments of names, none of
  * them empty. */
 bool spec_is_project(const char *p);
+
+/*
+ * spec_read(t, id, ret, e), spec_write(t, id, spec, e): spec.json of sandbox
+ * ${id}, in the library; -ENOENT.
+ */
+int spec_read(const struct tree *t, const char *id, json_t **ret,
+	      struct err *e);
+int spec_write(const struct tree *t, const char *id, const json_t *spec,
+	       struct err *e);
 
 /* The least memory_limit_mb a sandbox can be held in. */
 #define SPEC_MEMORY_MIN_MB 16

@@ -142,10 +142,13 @@ must_check int ckpt_write(int dirfd, json_t *obj, bool durable, struct err *e);
  * ckpt_discard(path): remove ${path}.new, if it is there.
  * ckpt_remove(path, e): remove ${path} whole; absent is fine.  It is no
  * checkpoint any more before its first file goes.
+ * ckpt_forget(path, e): ${path} is no checkpoint any more, nor after a crash;
+ * what is left of it is for ckpt_remove().
  */
 must_check int ckpt_begin(const char *path, int *ret_dirfd, struct err *e);
 must_check int ckpt_commit(const char *path, bool durable, struct err *e);
 void ckpt_discard(const char *path);
 must_check int ckpt_remove(const char *path, struct err *e);
+must_check int ckpt_forget(const char *path, struct err *e);
 
 #endif

@@ -100,6 +100,19 @@ int ckpt_commit(const char *path, bool durable, struct err *e)
 	return 0;
 }
 
+int ckpt_forget(const char *path, struct err *e)
+{
+	auto_close int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (dir < 0)
+		return errno == ENOENT ? 0
+				       : err_sys(e, errno, "open '%s'", path);
+	if (unlinkat(dir, CKPT_MANIFEST, 0) < 0)
+		return errno == ENOENT ? 0
+				       : err_sys(e, errno, "remove '%s'", path);
+	return fsync(dir) < 0 ? err_sys(e, errno, "sync '%s'", path) : 0;
+}
+
 int ckpt_remove(const char *path, struct err *e)
 {
 	auto_close int parent = -1;

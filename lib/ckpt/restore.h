@@ -23,6 +23,7 @@ struct restore {
 	const char *dir;       /* the checkpoint, below $DSEC_LIB */
 	const struct ckpt *ck; /* of it, checked */
 	const json_t *spec;    /* of the sandbox that comes */
+	const char *follow;    /* as of struct net, or NULL */
 	const struct image *image;
 	const struct profile *profile;
 	const struct cgroup_root *cgroups;

@@ -90,6 +90,12 @@ static int cut(const struct restore *rs, int netns, struct err *e)
 int restore_net(const struct restore *rs, pid_t init, struct err *e)
 {
 	auto_close int netns = netns_of(init, e);
+	struct net net = {
+		.tree = rs->tree,
+		.id = rs->id,
+		.spec = rs->spec,
+		.follow = rs->follow,
+	};
 	int r;
 
 	if (netns < 0)
@@ -98,5 +104,5 @@ int restore_net(const struct restore *rs, pid_t init, struct err *e)
 	if (r == 0)
 		r = lift(rs, netns, e);
 	return r < 0 ? err_wrap(e, r, "the network of what is restored")
-		     : net_put(rs->tree, rs->id, init, rs->spec, e);
+		     : net_put(&net, init, e);
 }

@@ -19,6 +19,7 @@
 #include "base/sig.h"
 #include "box/net.h"
 #include "box/reapply.h"
+#include "box/spec.h"
 #include "life/create_priv.h"
 #include "life/teardown.h"
 #include "sys/clone.h"
@@ -261,22 +262,6 @@ static int complete_spec(const struct creator *c, const struct created *m,
 	return r;
 }
 
-int create_put_spec(const struct creator *c, const struct created *m,
-		    const json_t *all, struct err *e)
-{
-	auto_close int dir = -1;
-	char path[PATH_MAX];
-	int r;
-
-	r = tree_path(path, e, "%s/sb/%s", c->tree->lib, m->id);
-	if (r < 0)
-		return r;
-	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (dir < 0)
-		return err_sys(e, errno, "open '%s'", path);
-	return json_write_file(dir, "spec.json", all, 0, e);
-}
-
 static int write_spec(struct creator *c, const json_t *spec, struct created *m,
 		      struct err *e)
 {
@@ -286,7 +271,7 @@ static int write_spec(struct creator *c, const json_t *spec, struct created *m,
 	if (!all)
 		return err_sys(e, ENOMEM, "spec");
 	r = complete_spec(c, m, all, e);
-	return r < 0 ? r : create_put_spec(c, m, all, e);
+	return r < 0 ? r : spec_write(c->tree, m->id, all, e);
 }
 
 /* A host name of its own resolves like the usual one does. */
@@ -512,6 +497,7 @@ static _Alignas(16) char box_stack[BOX_STACK];
 struct starter {
 	struct creator *c;
 	const json_t *spec;
+	const char *follow;
 	struct created *m;
 	struct err *e;
 	struct cgroup_join join;
@@ -592,6 +578,7 @@ static int starter_main(void *arg)
 	struct launch l = launch_of(s->c, s->spec, s->m);
 	struct launched run;
 
+	l.follow = s->follow;
 	s->r = cgroup_leaf_join(&s->join);
 	if (s->r < 0) {
 		err_sys(s->e, -s->r, "join the supervisors' cgroup");
@@ -634,10 +621,14 @@ static int start_box(struct starter *s)
 	return s->r;
 }
 
-int create_box(struct creator *c, const json_t *spec, struct created *m,
-	       struct err *e)
+int create_box(struct creator *c, const json_t *spec, const char *follow,
+	       struct created *m, struct err *e)
 {
-	struct starter s = {.c = c, .spec = spec, .m = m, .e = e};
+	struct starter s = {.c = c,
+			    .spec = spec,
+			    .follow = follow,
+			    .m = m,
+			    .e = e};
 	int r;
 
 	/* What a child that was killed on the way leaves. */
@@ -657,7 +648,7 @@ int create_supervised(struct creator *c, json_t *spec, struct created *ret,
 	*ret = (struct created){.claim.fd = -1};
 	r = prepare(c, spec, true, ret, e);
 	if (r == 0)
-		r = create_box(c, spec, ret, e);
+		r = create_box(c, spec, NULL, ret, e);
 	if (r < 0) {
 		create_undo(c, ret);
 		return r;

@@ -79,8 +79,12 @@ int create_supervised(struct creator *c, json_t *spec, struct created *ret,
 struct create_from {
 	const struct snap *snap; /* held by the caller meanwhile */
 	const json_t *source;	 /* the spec.json that it was made of */
-	bool memory;		 /* its processes too */
-	int stop;		 /* -1, or a descriptor that reads as "stop" */
+	/* The sandbox that the snapshot was just taken of: it is the copy's
+	 * policy that this one has when the copy begins to run; NULL: the
+	 * snapshot's. */
+	const char *follow;
+	bool memory; /* its processes too */
+	int stop;    /* -1, or a descriptor that reads as "stop" */
 };
 
 struct create_copied {

@@ -16,6 +16,7 @@
 #include "base/proc.h"
 #include "base/sig.h"
 #include "box/reapply.h"
+#include "box/spec.h"
 #include "life/create_priv.h"
 #include "life/ctl.h"
 #include "ckpt/engine.h"
@@ -31,6 +32,7 @@ extern char **environ;
 struct copying {
 	struct creator *c;
 	const json_t *spec;
+	json_t *all; /* ${spec} and what is the copy's own: spec.json */
 	const struct create_from *from;
 	struct create_copied *to;
 	struct err *e;
@@ -127,10 +129,10 @@ static int make_group(struct copying *k)
 static int put_spec(struct copying *k)
 {
 	const struct created *m = &k->to->made;
-	auto_json json_t *all = json_deep_copy(k->spec);
 	auto_json json_t *more = NULL;
 	int r;
 
+	k->all = json_deep_copy(k->spec);
 	r = json_pack_or(&more, k->e,
 			 "{s:i, s:s, s:i, s:I, s:I, s:I, s:s, s:s}", "v", 1,
 			 "sandbox", m->id, "generation", 1, "created_ms",
@@ -141,9 +143,9 @@ static int put_spec(struct copying *k)
 			 k->from->snap->id);
 	if (r < 0)
 		return r;
-	if (!all || json_object_update(all, more) < 0)
+	if (!k->all || json_object_update(k->all, more) < 0)
 		return err_sys(k->e, ENOMEM, "spec");
-	return create_put_spec(k->c, m, all, k->e);
+	return spec_write(k->c->tree, m->id, k->all, k->e);
 }
 
 static bool renamed(const struct copying *k)
@@ -204,9 +206,18 @@ struct restorer {
 static int restorer_main(void *arg)
 {
 	struct restorer *x = arg;
-	const char *const argv[] = {"dsec-ckpt", "restore",  "--from",
-				    x->dir,	 "--status", "7",
-				    "--state",	 "8",	     x->k->to->made.id,
+	const char *follow = x->k->from->follow;
+	const char *const argv[] = {"dsec-ckpt",
+				    "restore",
+				    "--from",
+				    x->dir,
+				    "--status",
+				    "7",
+				    "--state",
+				    "8",
+				    x->k->to->made.id,
+				    follow ? "--follow" : NULL,
+				    follow,
 				    NULL};
 
 	x->r = cgroup_leaf_join(&x->join);
@@ -381,7 +392,7 @@ int create_from(struct creator *c, const json_t *spec,
 		const struct create_from *from, struct create_copied *ret,
 		struct err *e)
 {
-	struct copying k = {c, spec, from, ret, e};
+	struct copying k = {c, spec, NULL, from, ret, e};
 	int r;
 
 	*ret = (struct create_copied){.made.claim.fd = -1};
@@ -389,7 +400,8 @@ int create_from(struct creator *c, const json_t *spec,
 	if (r == 0 && from->memory)
 		r = restore(&k);
 	else if (r == 0)
-		r = create_box(c, spec, &ret->made, e);
+		r = create_box(c, k.all, from->follow, &ret->made, e);
+	json_decref(k.all);
 	if (r < 0) {
 		create_undo(c, &ret->made);
 		return r;

@@ -13,17 +13,14 @@ void create_drop_image(struct creator *c);
 int create_use_profile(struct creator *c, const char *name, struct err *e);
 int create_bring_layers(struct creator *c, const json_t *spec, struct err *e);
 
-/* create_put_spec(c, m, all, e): ${all} is spec.json. */
-int create_put_spec(const struct creator *c, const struct created *m,
-		    const json_t *all, struct err *e);
-
 /* create_hosts(c, spec, m, e): /etc/hosts and /etc/hostname of the layer. */
 int create_hosts(const struct creator *c, const json_t *spec,
 		 const struct created *m, struct err *e);
 
-/* create_box(c, spec, m, e): launch, with dsec-box as pid 1's parent. */
-int create_box(struct creator *c, const json_t *spec, struct created *m,
-	       struct err *e);
+/* create_box(c, spec, follow, m, e): launch, with dsec-box as pid 1's parent;
+ * ${follow} as of struct launch. */
+int create_box(struct creator *c, const json_t *spec, const char *follow,
+	       struct created *m, struct err *e);
 
 /* create_listen(c, id, e): the socket of the supervisor to be; an fd. */
 int create_listen(const struct creator *c, const char *id, struct err *e);

@@ -21,6 +21,7 @@
 #include "life/ctl.h"
 #include "life/recover.h"
 #include "box/select.h"
+#include "box/spec.h"
 #include "life/teardown.h"
 #include "img/image.h"
 #include "sys/clone.h"
@@ -35,20 +36,11 @@ bool recover_waits(const struct tree *t, const char *id)
 	return select_life(t, id, NULL) == SELECT_GONE && teardown_kept(t, id);
 }
 
-static int read_spec(const struct tree *t, const char *id, json_t **ret,
-		     struct err *e)
-{
-	char path[PATH_MAX];
-	int r;
-
-	r = tree_path(path, e, "%s/sb/%s/spec.json", t->lib, id);
-	return r < 0 ? r : json_read_file(AT_FDCWD, path, ret, e);
-}
-
 struct each {
 	const struct tree *t;
 	recover_fn *fn;
 	void *arg;
+	bool lost; /* those, too, whose claim nobody has taken away yet */
 };
 
 static int one(void *arg, const char *id, struct err *e)
@@ -56,15 +48,17 @@ static int one(void *arg, const char *id, struct err *e)
 	auto_json json_t *spec = NULL;
 	const struct each *u = arg;
 
-	if (!recover_waits(u->t, id))
+	if (u->lost ? select_life(u->t, id, NULL) == SELECT_LIVE ||
+			      !teardown_kept(u->t, id)
+		    : !recover_waits(u->t, id))
 		return 0;
-	(void)read_spec(u->t, id, &spec, NULL);
+	(void)spec_read(u->t, id, &spec, NULL);
 	return u->fn(u->arg, id, spec, e);
 }
 
 int recover_each(const struct tree *t, recover_fn *fn, void *arg, struct err *e)
 {
-	struct each u = {t, fn, arg};
+	struct each u = {t, fn, arg, false};
 
 	return tree_each(t->lib, one, &u, e);
 }
@@ -92,10 +86,11 @@ int recover_find(const struct tree *t, const char *word, char *id,
 {
 	char found[BOX_ID_LEN + 1];
 	struct named want = {.name = word, .id = found};
+	struct each u = {t, of_name, &want, true};
 	int r;
 
 	r = tree_find(t, word, id, e);
-	if (r != -ENOENT || !*word || recover_each(t, of_name, &want, NULL) < 0)
+	if (r != -ENOENT || !*word || tree_each(t->lib, one, &u, NULL) < 0)
 		return r;
 	if (want.n > 1)
 		return err_set(e, -ENOENT, "sandbox_unknown",
@@ -383,7 +378,7 @@ static int bring_back(const struct tree *t, struct cgroup_root *cgroups,
 	struct claim claim = {.fd = -1};
 	int r;
 
-	r = read_spec(t, id, &spec, e);
+	r = spec_read(t, id, &spec, e);
 	if (r == 0)
 		r = check_checkpoint(dir, id, e);
 	if (r == 0)

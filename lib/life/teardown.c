@@ -239,7 +239,14 @@ static int kill_all(const struct cgroup_root *cgroups, const char *id,
 	return r == -ENOENT ? 0 : r;
 }
 
-/* The run directory, but for the claim. */
+/* What stays as long as there is a claim: without a state, a sandbox with one
+ * would be taken for one that is being made. */
+static bool goes_last(const char *name)
+{
+	return !strcmp(name, "claim.json") || !strcmp(name, "state.json");
+}
+
+/* The run directory, but for what goes last. */
 static int clear_run(const struct tree *t, const char *id, struct err *e)
 {
 	auto_dir DIR *d = NULL;
@@ -258,7 +265,7 @@ static int clear_run(const struct tree *t, const char *id, struct err *e)
 		struct err why;
 
 		if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, "..") ||
-		    !strcmp(de->d_name, "claim.json"))
+		    goes_last(de->d_name))
 			continue;
 		r = fd_remove_tree(dirfd(d), de->d_name, &why);
 		keep_first(e, &first, r, &why);
@@ -277,8 +284,6 @@ static bool remove_unused(const char *path)
 		int flags;
 	} made[] = {
 		{"spec.json", 0},
-		{"denied.jsonl", 0},
-		{"names", 0},
 		{"work/work/incompat/volatile/dirty", 0},
 		{"work/work/incompat/volatile", AT_REMOVEDIR},
 		{"work/work/incompat", AT_REMOVEDIR},
@@ -296,6 +301,11 @@ static bool remove_unused(const char *path)
 		if (unlinkat(dir, made[i].name, made[i].flags) < 0 &&
 		    errno != ENOENT)
 			return false;
+	if (rmdir(path) == 0)
+		return true;
+	/* Those of a network, which few have. */
+	unlinkat(dir, "denied.jsonl", 0);
+	unlinkat(dir, "names", 0);
 	return rmdir(path) == 0;
 }
 

@@ -33,12 +33,13 @@ void teardown_name(const struct tree *t, const char *id);
  * teardown(t, cgroups, id, why, e):
  * Kill whatever still runs in its cgroups, record ${why} (NULL: nothing is
  * recorded), and remove its cgroups, its directory in the library with the
- * writable layer, and all in its run directory but the claim.  The
- * claim goes last, by claim_release(): until then it still counts, and a sweep
- * finds it.  Goes on after a failure as far as it can and returns the first
- * one; what is left is for the next call.  The caller holds the claim's lock.
- * teardown_layer() is its middle: cgroups and the library's directory, all that
- * a one-shot without a network has beside its claim.
+ * writable layer, and all in its run directory but the claim and state.json.
+ * These go last, by claim_release(), the claim first: until then it still
+ * counts, a sweep finds it, and whoever looks reads how it ended.  Goes on
+ * after a failure as far as it can and returns the first one; what is left is
+ * for the next call.  The caller holds the claim's lock. teardown_layer() is
+ * its middle: cgroups and the library's directory, all that a one-shot without
+ * a network has beside its claim.
  */
 int teardown_layer(const struct tree *t, const struct cgroup_root *cgroups,
 		   const char *id, struct err *e);

@@ -11,6 +11,8 @@
 #define FILE_NAME "net.json"
 #define POOL_MIN  8
 #define POOL_MAX  28
+#define FILES_MIN 32
+#define FILES_MAX 1048576 /* fs.nr_open, as it comes */
 
 static int bad(struct err *e, const char *what, const char *is)
 {
@@ -201,11 +203,21 @@ int netconf_deny(const struct netconf *c, struct netdeny **ret, struct err *e)
 
 /* --- the whole ----------------------------------------------------------- */
 
+static int load_files(const json_t *j, struct netconf *c, struct err *e)
+{
+	json_int_t n = json_integer_value(j);
+
+	if (!json_is_integer(j) || n < FILES_MIN || n > FILES_MAX)
+		return bad(e, "open_files", "is not a number of 32 to 1048576");
+	c->open_files = (unsigned)n;
+	return 0;
+}
+
 static int load_keys(struct netconf *c, struct err *e)
 {
-	static const char *const keys[] = {"dns",     "pool",	 "uplink",
-					   "cluster", "mirrors", "exceptions",
-					   "limits"};
+	static const char *const keys[] = {"dns",     "pool",	   "uplink",
+					   "cluster", "mirrors",   "exceptions",
+					   "limits",  "open_files"};
 	const json_t *j, *f = c->file;
 	int r = check_keys(f, keys, array_len(keys), "", e);
 
@@ -222,6 +234,8 @@ static int load_keys(struct netconf *c, struct err *e)
 		if (r < 0)
 			r = err_wrap(e, r, FILE_NAME);
 	}
+	if (r == 0 && (j = json_object_get(f, "open_files")))
+		r = load_files(j, c, e);
 	if (r == 0 && (netcidr_within(&c->pool, &c->uplink) ||
 		       netcidr_within(&c->uplink, &c->pool)))
 		r = bad(e, "pool", "and uplink overlap");
@@ -231,7 +245,8 @@ static int load_keys(struct netconf *c, struct err *e)
 int netconf_of(json_t *file, struct netconf *c, struct err *e)
 {
 	auto_netdeny struct netdeny *d = NULL;
-	auto_netconf struct netconf n = {.masquerade = true};
+	auto_netconf struct netconf n = {.masquerade = true,
+					 .open_files = FILES_MAX};
 	int r;
 
 	netpol_limits_default(&n.limits);

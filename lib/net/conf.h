@@ -16,7 +16,8 @@
  *    "exceptions":[{"cidr","ports","proto"}],
  *    "cluster":["192.0.2.0/24"],
  *    "mirrors":{"pypi":[{"domain","ports"}]},     see net/services.h
- *    "limits":{..}}                               what policies leave out
+ *    "limits":{..},                               what policies leave out
+ *    "open_files":1048576}                        of the helper's processes
  */
 struct netconf {
 	struct resolver_conf dns; /* the servers */
@@ -25,6 +26,7 @@ struct netconf {
 				  the transit's */
 	bool masquerade;
 	struct netpol_limits limits;
+	unsigned open_files;
 	json_t *file; /* as read; {} where there is none */
 };
 

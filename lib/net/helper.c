@@ -160,13 +160,6 @@ int helper_open(const char *run, unsigned flags, struct helper **ret,
 	return 0;
 }
 
-int helper_start(const char *run, struct err *e)
-{
-	auto_helper struct helper *h = NULL;
-
-	return helper_open(run, HELPER_START, &h, e);
-}
-
 static int lost(int r, struct err *e)
 {
 	if (e && (r == -EPIPE || r == -ECONNRESET))
@@ -340,7 +333,7 @@ int helper_ports(struct helper *h, const char *sandbox, uint16_t *ret,
 	if (r < 0)
 		return r;
 	n = json_array_size(json_object_get(rec, "ports"));
-	if (n > NETPOL_LISTEN_MAX)
+	if (n > HELPER_PORTS_MAX)
 		return err_set(e, -EBADMSG, "bad_record", "%zu ports", n);
 	json_array_foreach(json_object_get(rec, "ports"), i, v)
 		ret[i] = (uint16_t)json_integer_value(v);
@@ -414,6 +407,11 @@ int helper_transit(struct helper *h, int netns, struct err *e)
 	r = send_transit(h, &socks, e);
 	transit_socks_done(&socks);
 	return r;
+}
+
+int helper_sweep(struct helper *h, struct err *e)
+{
+	return ask(h, "sweep", NULL, NULL, e);
 }
 
 int helper_ping(struct helper *h, struct err *e)

@@ -24,7 +24,8 @@
 #define BROKER_UID 2147418113u
 
 /* Descriptors of one line: two for DNS, one per port, the two files. */
-#define HELPER_FDS_MAX (NETPOL_LISTEN_MAX + 4)
+#define HELPER_FDS_MAX	 (NETPOL_LISTEN_MAX + 4)
+#define HELPER_PORTS_MAX (NETPOL_LISTEN_MAX + 1)
 
 struct helper;
 
@@ -49,9 +50,6 @@ static inline void helper_cleanup(struct helper **h)
 {
 	helper_free(*h);
 }
-
-/* helper_start(run, e): as above, and hang up. */
-int helper_start(const char *run, struct err *e);
 
 /*
  * What it is told about a sandbox.  Everything is borrowed.  Descriptors are
@@ -98,7 +96,8 @@ must_check int helper_detach(struct helper *h, const char *sandbox,
 
 /*
  * helper_ports(h, sandbox, ret, ret_n, e): the TCP ports, ascending, for which
- * it has a listener, into ret[NETPOL_LISTEN_MAX].  -ENOENT as above.
+ * it has a listener, 53 among them, into ret[HELPER_PORTS_MAX].  -ENOENT as
+ * above.
  *
  * helper_stats(h, sandbox, ret, e): {"sandboxes":{ID:{..}}} with the counters
  * of one or (NULL) all:
@@ -121,6 +120,13 @@ must_check int helper_list(struct helper *h, json_t **ret, struct err *e);
  * routed sandbox is attached.
  */
 must_check int helper_transit(struct helper *h, int netns, struct err *e);
+
+/*
+ * helper_sweep(h, e): the rules of routed sandboxes that it does not know are
+ * of no use: away with what is left of those that ended while nobody served.
+ * For after everyone who lives has been attached.
+ */
+must_check int helper_sweep(struct helper *h, struct err *e);
 
 /* helper_ping(h, e): both of its processes answer. */
 must_check int helper_ping(struct helper *h, struct err *e);

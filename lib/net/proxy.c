@@ -73,6 +73,7 @@ int proxy_client_new(struct proxy *p, const char *id, struct netpol *policy,
 	c->policy = netpol_ref(policy);
 	c->names = names;
 	c->denied = denied;
+	c->stats = &c->own;
 	set_limits(c);
 	*ret = c;
 	return 0;
@@ -101,7 +102,7 @@ static unsigned recheck(struct proxy_client *c)
 		if (conn_may(n))
 			continue;
 		cut++;
-		c->stats.cut++;
+		c->stats->cut++;
 		proxy_conn_refuse(n, "policy");
 	}
 	return cut;
@@ -124,9 +125,15 @@ unsigned proxy_client_recheck(struct proxy_client *c)
 	return recheck(c);
 }
 
+void proxy_client_count(struct proxy_client *c, struct proxy_stats *at)
+{
+	c->stats = at;
+	at->connections = 0;
+}
+
 void proxy_client_stats(const struct proxy_client *c, struct proxy_stats *ret)
 {
-	*ret = c->stats;
+	*ret = *c->stats;
 }
 
 /* --- accepting ----------------------------------------------------------- */
@@ -154,9 +161,9 @@ static bool limits_allow(struct proxy_client *c)
 {
 	const struct netpol_limits *m = netpol_limits(c->policy);
 
-	return c->stats.connections < m->connections &&
+	return c->stats->connections < m->connections &&
 	       (m->bytes_mb == 0 ||
-		c->stats.sent + c->stats.received < m->bytes_mb << 20) &&
+		c->stats->sent + c->stats->received < m->bytes_mb << 20) &&
 	       rate_allows(c);
 }
 
@@ -168,7 +175,7 @@ static void refuse_fd(struct proxy_client *c, int fd, const char *why,
 					.proto = NETPOL_TCP,
 					.why = why};
 
-	c->stats.refused++;
+	c->stats->refused++;
 	denied_add(c->denied, &ev);
 	pump_reset(fd);
 }
@@ -201,7 +208,7 @@ static void take(struct proxy_port *port, int fd,
 		return;
 	}
 	addr = netaddr_v4(to.sin_addr.s_addr);
-	c->stats.accepted++;
+	c->stats->accepted++;
 	if (!limits_allow(c)) {
 		refuse_fd(c, fd, "limit", ntohs(to.sin_port), &addr);
 		return;
@@ -254,7 +261,7 @@ static bool shed(struct proxy_port *port)
 		if (fd >= 0) {
 			pump_reset(fd);
 			if (port->client) {
-				port->client->stats.refused++;
+				port->client->stats->refused++;
 				denied_add(port->client->denied, &ev);
 			}
 		}

@@ -17,13 +17,14 @@
  * one sandbox.  Where its name comes from depends on the listener:
  *
  *   proxy_listen()  a socket inside the sandbox (strength names): the fake
- *		     address that was connected to stands for the name.  On port
- *		     443 a ClientHello must name it too, or another that is
- *		     allowed: or a client could ask an allowed address for a
- *		     site that is not, where one address serves both.
+ *                   address that was connected to stands for the name.  On port
+ *                   443 a ClientHello must name it too, or another that is
+ *                   allowed: or a client could ask an allowed address for a
+ *                   site that is not, where one address serves both.
  *   proxy_sni()     a socket in the transit namespace to which rules of the
- *		     kernel redirect: the sender's address tells the sandbox,
- *the ClientHello the name; of the original destination the port alone counts
+ *                   kernel redirect: the sender's address tells the sandbox,
+ *                   the ClientHello the name; of the original destination the
+ *                   port alone counts
  *
  * Then for both: the policy decides on name and port; the name is resolved
  * here; every address is held against netdeny and the policy's denies when it
@@ -76,6 +77,10 @@ void proxy_client_free(struct proxy_client *c);
  * or in the making, that ${policy} denies are reset on both sides.  How many.
  */
 unsigned proxy_client_policy(struct proxy_client *c, struct netpol *policy);
+
+/* proxy_client_count(c, at): of one without connections: count in ${at}, from
+ * what it says on; it outlives ${c}. */
+void proxy_client_count(struct proxy_client *c, struct proxy_stats *at);
 void proxy_client_stats(const struct proxy_client *c, struct proxy_stats *ret);
 
 /* proxy_client_recheck(c): the always-denied addresses have changed:

@@ -41,7 +41,7 @@ struct proxy_client {
 	struct fakename *names;
 	struct denied *denied;
 	struct conn *conns;
-	struct proxy_stats stats;
+	struct proxy_stats own, *stats; /* where it is counted */
 	struct pump_bucket up, down;
 	uint64_t rate_at_ms; /* of new connections */
 	uint64_t rate_left;  /* in thousandths */

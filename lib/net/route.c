@@ -403,7 +403,7 @@ int route_put(struct route *r, const struct route_sandbox *sb,
 		return err_sys(e, ENOMEM, "rules of a policy");
 	}
 	if (!new->profile->refs)
-		new->profile->sni = route_profile_sni(p);
+		new->profile->sni = netpol_asks_name(p);
 	new->has = wanted(new, p);
 	n = replace(r, old, new, p, keep, arg, e);
 	if (n < 0) {

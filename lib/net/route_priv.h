@@ -101,12 +101,10 @@ void route_base(struct nft_batch *t, const struct route_conf *c,
 int route_marker(const struct route_conf *c, char ret[24]);
 
 /* route_profile_add(t, c, pol, p): the chains of ${p}, and their places in the
- * maps; route_profile_del(t, p).  route_profile_sni(pol): does it have one for
- * 443? */
+ * maps; route_profile_del(t, p). */
 void route_profile_add(struct nft_batch *t, const struct route_conf *c,
 		       const struct netpol *pol, const struct route_profile *p);
 void route_profile_del(struct nft_batch *t, const struct route_profile *p);
-bool route_profile_sni(const struct netpol *pol);
 
 /* What a policy's and an exception's rule look at: one line in a chain. */
 void route_rule(struct nft_batch *t, const char *chain,

@@ -223,20 +223,6 @@ static void add_list(struct nft_batch *t, const char *chain,
 	}
 }
 
-bool route_profile_sni(const struct netpol *p)
-{
-	size_t n;
-	const struct netpol_rule *r = netpol_rules(p, NETPOL_ALLOW, &n);
-
-	if (netpol_default_allow(p))
-		return false;
-	for (size_t i = 0; i < n; i++)
-		if (r[i].name &&
-		    netpol_rule_covers(&r[i], NETPOL_TCP, SNI_PORT))
-			return true;
-	return false;
-}
-
 /*
  * Addresses that are allowed as such are not asked for a name.  Others lead to
  * the proxy if a name led to them; to the rest nothing is open.

@@ -129,7 +129,9 @@ static int load(struct services *s, const char *name, json_t **ret,
 
 	if (find_file(s, name, path, &operators) < 0)
 		return err_set(e, -ENOENT, "bad_value",
-			       "unknown semantic name '%.64s'", name);
+			       "unknown semantic name '%.64s' (dsec-net "
+			       "--services lists them)",
+			       name);
 	r = json_read_file(AT_FDCWD, path, &file, e);
 	if (r < 0) {
 		if (e)

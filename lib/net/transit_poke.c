@@ -12,8 +12,7 @@
 #include "base/cleanup.h"
 #include "net/transit_priv.h"
 #include "sys/netns.h"
-
-#define REPLY_SIZE 32768
+#include "sys/sockdiag.h"
 
 /* Those with somebody at the other end. */
 #define STATES                                                                 \
@@ -89,65 +88,33 @@ static bool v4_of(int family, const __be32 *addr, uint32_t *ret)
 	return (ntohl(*ret) >> 24) != 127 && ntohl(*ret) != TRANSIT_STABLE;
 }
 
-static void poke(struct poke *p, const struct inet_diag_msg *d)
+static int poke(const void *msg, size_t len, void *arg)
 {
+	const struct inet_diag_msg *d = msg;
+	struct poke *p = arg;
 	uint32_t from, to;
 
+	(void)len;
 	if (!v4_of(d->idiag_family, d->id.idiag_dst, &from) ||
 	    !v4_of(d->idiag_family, d->id.idiag_src, &to) || from == to)
-		return;
+		return 0;
 	p->n++;
 	for (uint32_t i = 0; i < 2; i++)
 		send_one(p, from, to, d->id.idiag_dport, d->id.idiag_sport,
 			 i << 31);
-}
-
-/* One datagram of the list: 1 there is more. */
-static int read_some(struct poke *p, int diag, char *reply)
-{
-	const struct nlmsghdr *h;
-	ssize_t n = recv(diag, reply, REPLY_SIZE, 0);
-
-	if (n < 0)
-		return errno == EINTR ? 1 : -errno;
-	for (h = (const void *)reply; NLMSG_OK(h, (size_t)n);
-	     h = NLMSG_NEXT(h, n)) {
-		if (h->nlmsg_type == NLMSG_DONE)
-			return 0;
-		if (h->nlmsg_type == NLMSG_ERROR)
-			return ((const struct nlmsgerr *)NLMSG_DATA(h))->error;
-		if (h->nlmsg_type != SOCK_DIAG_BY_FAMILY ||
-		    h->nlmsg_len < NLMSG_LENGTH(sizeof(struct inet_diag_msg)))
-			return -EBADMSG;
-		poke(p, NLMSG_DATA(h));
-	}
-	return 1;
+	return 0;
 }
 
 static int poke_family(struct poke *p, int diag, uint8_t family)
 {
-	const struct {
-		struct nlmsghdr h;
-		struct inet_diag_req_v2 req;
-	} m = {
-		.h = {.nlmsg_len = sizeof(m),
-		      .nlmsg_type = SOCK_DIAG_BY_FAMILY,
-		      .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
-		.req = {.sdiag_family = family,
-			.sdiag_protocol = IPPROTO_TCP,
-			.idiag_states = STATES},
+	const struct inet_diag_req_v2 req = {
+		.sdiag_family = family,
+		.sdiag_protocol = IPPROTO_TCP,
+		.idiag_states = STATES,
 	};
-	auto_free char *reply = malloc(REPLY_SIZE);
-	int r;
 
-	if (!reply)
-		return -ENOMEM;
-	if (send(diag, &m, sizeof(m), 0) < 0)
-		return -errno;
-	do
-		r = read_some(p, diag, reply);
-	while (r > 0);
-	return r;
+	return sockdiag_dump(diag, &req, sizeof(req),
+			     sizeof(struct inet_diag_msg), poke, p);
 }
 
 int transit_poke(int netns, int inside, struct err *e)

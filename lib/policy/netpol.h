@@ -232,12 +232,12 @@ bool netpol_default_allow(const struct netpol *p);
 const struct netpol_limits *netpol_limits(const struct netpol *p);
 
 /*
- * netpol_has_domains(p): names decide something: an allow of a domain, or with
- * the default "allow" a deny of one; so SNI has to be checked.
- * netpol_has_v6(p): an allow of a v6 CIDR, or the default is "allow".
+ * netpol_has_domains(p): is there an allow of a domain?
+ * netpol_asks_name(p): does a name decide about TCP 443, so that it has to be
+ * looked for in the handshake?  Not with the default "allow".
  */
 bool netpol_has_domains(const struct netpol *p);
-bool netpol_has_v6(const struct netpol *p);
+bool netpol_asks_name(const struct netpol *p);
 
 /* netpol_broker(p, endpoint): may it be used?  netpol_brokers(p, ret_n): all,
  * sorted. */

@@ -282,21 +282,22 @@ const struct netpol_limits *netpol_limits(const struct netpol *p)
 
 bool netpol_has_domains(const struct netpol *p)
 {
-	const struct netpol_rules
-		*l = &p->list[p->default_allow ? NETPOL_DENY : NETPOL_ALLOW];
+	const struct netpol_rules *l = &p->list[NETPOL_ALLOW];
 
 	/* They come first. */
 	return l->n && l->v[0].name;
 }
 
-bool netpol_has_v6(const struct netpol *p)
+bool netpol_asks_name(const struct netpol *p)
 {
 	const struct netpol_rules *l = &p->list[NETPOL_ALLOW];
 
-	for (size_t i = 0; i < l->n; i++)
-		if (!l->v[i].name && l->v[i].cidr.addr.v6)
+	if (p->default_allow)
+		return false;
+	for (size_t i = 0; i < l->n && l->v[i].name; i++)
+		if (netpol_rule_covers(&l->v[i], NETPOL_TCP, 443))
 			return true;
-	return p->default_allow;
+	return false;
 }
 
 const char *const *netpol_brokers(const struct netpol *p, size_t *ret_n)

@@ -102,14 +102,21 @@ int cgroup_limit_cpu(const struct cgroup_root *root, const char *id,
 		     uint64_t milli, struct err *e)
 {
 	uint64_t quota_us = milli * (CPU_PERIOD_US / 1000);
+	bool v2 = root->mode == CGROUP_V2;
+	const char *file = v2 ? "cpu.max" : "cpu.cfs_quota_us";
+	char path[CGROUP_PATH_MAX];
+	int r;
 
+	if (milli == 0) {
+		r = cgroup_path(path, id, NULL, file, e);
+		return r < 0 ? r
+			     : fd_write_str(root->cpu, path, v2 ? "max" : "-1",
+					    e);
+	}
 	/* The period is left as the kernel makes it: CPU_PERIOD_US. */
 	if (quota_us < 1000)
 		quota_us = 1000; /* the least the kernel takes */
-	return cgroup_set(root->cpu, id,
-			  root->mode == CGROUP_V2 ? "cpu.max"
-						  : "cpu.cfs_quota_us",
-			  quota_us, e);
+	return cgroup_set(root->cpu, id, file, quota_us, e);
 }
 
 int cgroup_limit(const struct cgroup_root *root, const char *id,

@@ -69,9 +69,9 @@ int cgroup_make(const struct cgroup_root *root, const char *id,
 		const struct cgroup_limits *limits, struct err *e);
 
 /*
- * cgroup_limit_cpu(root, id, cpu_milli, e): set or change the CPU limit.  A
- * launch runs inside the group: with a small share it would crawl, so it sets
- * this last.
+ * cgroup_limit_cpu(root, id, cpu_milli, e): set or change the CPU limit (0:
+ * none).  A launch runs inside the group: with a small share it would crawl, so
+ * it sets this last.
  */
 int cgroup_limit_cpu(const struct cgroup_root *root, const char *id,
 		     uint64_t cpu_milli, struct err *e);

@@ -6,13 +6,14 @@
 #include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <stddef.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "sys/confine.h"
-
-#define FAMILIES_MAX 8
 
 #if defined(__x86_64__)
 #define ARCH AUDIT_ARCH_X86_64
@@ -28,18 +29,35 @@ int confine_state(struct err *e)
 	return 0;
 }
 
-int confine_ids(uid_t uid, gid_t gid, struct err *e)
+static int set_caps(uint32_t keep)
 {
 	struct __user_cap_header_struct head = {
 		.version = _LINUX_CAPABILITY_VERSION_3};
-	struct __user_cap_data_struct none[2] = {{0}};
+	struct __user_cap_data_struct caps[2] = {
+		{.effective = keep, .permitted = keep}};
 
+	return (int)syscall(SYS_capset, &head, caps);
+}
+
+int confine_caps(uint32_t keep, struct err *e)
+{
 	for (int cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
-		if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
+		if (prctl(PR_CAPBSET_READ, cap, 0, 0, 0) > 0 &&
+		    prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
 			return err_sys(e, errno, "drop capabilities");
-	if (setgroups(0, NULL) < 0 || setresgid(gid, gid, gid) < 0 ||
-	    setresuid(uid, uid, uid) < 0 ||
-	    syscall(SYS_capset, &head, none) < 0)
+	if (setgroups(0, NULL) < 0 || set_caps(keep) < 0)
+		return err_sys(e, errno, "drop capabilities");
+	return 0;
+}
+
+int confine_user(uid_t uid, gid_t gid, struct err *e)
+{
+	int r = confine_caps(1U << CAP_SETGID | 1U << CAP_SETUID, e);
+
+	if (r < 0)
+		return r;
+	if (setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0 ||
+	    set_caps(0) < 0)
 		return err_sys(e, errno, "become uid %u", (unsigned)uid);
 	return confine_state(e);
 }
@@ -61,11 +79,11 @@ int confine_calls(const unsigned *calls, size_t n, const unsigned *families,
 		  size_t nfamilies, struct err *e)
 {
 #if defined(ARCH) && !defined(__SANITIZE_ADDRESS__)
-	struct sock_filter code[2 * (CONFINE_MAX + FAMILIES_MAX) + 16];
+	struct sock_filter code[2 * (CONFINE_MAX + CONFINE_FAMILIES) + 16];
 	struct sock_fprog prog = {.filter = code};
 	unsigned at = 0;
 
-	assert(n <= CONFINE_MAX && nfamilies <= FAMILIES_MAX);
+	assert(n <= CONFINE_MAX && nfamilies <= CONFINE_FAMILIES);
 #define ADD(...)                                                               \
 	do                                                                     \
 		code[at++] = (struct sock_filter)__VA_ARGS__;                  \
@@ -98,4 +116,46 @@ int confine_calls(const unsigned *calls, size_t n, const unsigned *families,
 	(void)e;
 #endif
 	return 0;
+}
+
+/* The busiest first: they are compared one by one. */
+static const unsigned internet[] = {
+#ifdef SYS_epoll_wait
+	SYS_epoll_wait,
+#endif
+	SYS_epoll_pwait,    SYS_splice,	      SYS_recvmsg,
+	SYS_sendmsg,	    SYS_recvfrom,     SYS_sendto,
+	SYS_epoll_ctl,	    SYS_accept4,      SYS_close,
+	SYS_setsockopt,	    SYS_getsockopt,   SYS_getsockname,
+	SYS_getpeername,    SYS_connect,      SYS_shutdown,
+	SYS_write,	    SYS_read,	      SYS_pipe2,
+	SYS_fcntl,	    SYS_bind,	      SYS_socketpair,
+	SYS_writev,	    SYS_readv,	      SYS_pread64,
+	SYS_pwrite64,	    SYS_lseek,	      SYS_fstat,
+	SYS_ftruncate,	    SYS_fsync,	      SYS_fdatasync,
+	SYS_recvmmsg,	    SYS_sendmmsg,     SYS_brk,
+	SYS_mmap,	    SYS_munmap,	      SYS_mremap,
+	SYS_mprotect,	    SYS_madvise,      SYS_getrandom,
+	SYS_clock_gettime,  SYS_gettimeofday, SYS_clock_nanosleep,
+	SYS_nanosleep,	    SYS_ppoll,	      SYS_getpid,
+	SYS_gettid,	    SYS_getppid,      SYS_getuid,
+	SYS_geteuid,	    SYS_futex,	      SYS_rt_sigaction,
+	SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_restart_syscall,
+	SYS_tgkill,	    SYS_exit,	      SYS_exit_group,
+	SYS_getrusage,	    SYS_sched_yield,  SYS_dup,
+	SYS_newfstatat,
+#ifdef SYS_poll
+	SYS_poll,
+#endif
+#ifdef SYS_time
+	SYS_time,
+#endif
+};
+
+int confine_internet(struct err *e)
+{
+	static const unsigned families[] = {AF_INET, AF_INET6, AF_NETLINK};
+
+	return confine_calls(internet, array_len(internet), families,
+			     array_len(families), e);
 }

@@ -65,11 +65,25 @@ static int64_t with_suffix(const char *arg, const struct suffix *s, size_t n)
 	return -1;
 }
 
+static const char *flag_name(const struct field *f)
+{
+	return f->opt.alias ? f->opt.alias : f->opt.name;
+}
+
 static int bad_flag(const struct field *f, const char *arg, struct err *e)
 {
-	return err_set(e, -EINVAL, "usage", "--%s %s: not a %s",
-		       f->opt.alias ? f->opt.alias : f->opt.name, arg,
-		       f->opt.metavar ? f->opt.metavar : "value");
+	static const char *const examples[] = {
+		[FIELD_MB] = ", as 512M or 2G",
+		[FIELD_S] = ", as 90s, 15m or 2h",
+		[FIELD_MS] = ", as 500ms, 90s or 15m",
+		[FIELD_MAP] = ", as split=train",
+	};
+	const char *example = f->type < array_len(examples) ? examples[f->type]
+							    : NULL;
+
+	return err_set(e, -EINVAL, "usage", "--%s %s: not a %s%s", flag_name(f),
+		       arg, f->opt.metavar ? f->opt.metavar : "value",
+		       example ? example : "");
 }
 
 static int append(json_t *obj, const char *key, json_t *value)
@@ -144,11 +158,21 @@ static json_t *flag_value(const struct field *f, const char *arg)
 		return end && !*end ? number(strtod(arg, NULL)) : NULL;
 	case FIELD_BOOL:
 		return json_true();
-	case FIELD_OBJ:
-		return json_loads(arg, JSON_REJECT_DUPLICATES, NULL);
 	default:
 		return json_string(arg);
 	}
+}
+
+static int structured(const struct field *f, const char *arg, json_t **ret,
+		      struct err *e)
+{
+	json_error_t why;
+
+	*ret = json_loads(arg, JSON_REJECT_DUPLICATES, &why);
+	return *ret ? 0
+		    : err_set(e, -EINVAL, "usage",
+			      "--%s %s: not JSON: %s (column %d)", flag_name(f),
+			      arg, why.text, why.column);
 }
 
 int field_of_flag(const struct field *f, const char *arg, json_t *obj,
@@ -158,9 +182,14 @@ int field_of_flag(const struct field *f, const char *arg, json_t *obj,
 
 	if (f->type == FIELD_MAP)
 		return map_entry(f, arg, obj, e);
-	v = flag_value(f, arg);
-	if (!v)
-		return bad_flag(f, arg, e);
+	if (f->type == FIELD_OBJ) {
+		if (structured(f, arg, &v, e) < 0)
+			return -EINVAL;
+	} else {
+		v = flag_value(f, arg);
+		if (!v)
+			return bad_flag(f, arg, e);
+	}
 	if (f->type == FIELD_STRS ? append(obj, f->key, v) < 0
 				  : json_object_set_new(obj, f->key, v) < 0)
 		return err_sys(e, ENOMEM, "--%s", f->opt.name);

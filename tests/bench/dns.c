@@ -3,10 +3,12 @@
  * dns COUNT: the DNS forwarder under load.  Three processes: clients with 32
  * queries in flight, the forwarder, an upstream that answers at once.  Every
  * name is asked for once, so every query goes upstream; a sandbox asks for
- * 2,000 names and makes place for another.  One JSON line: per_cpu_s	answers
- * per second of processor time of the forwarder per_s	answers per second, on
- * whatever there is of processors rss_kb, rss_end_kb	of the forwarder, after
- * a tenth and at the end
+ * 2,000 names and makes place for another.  All names are of one length, so
+ * that a cache that is full weighs the same whichever they are.  One JSON line:
+ *   per_cpu_s		answers per second of processor time of the forwarder
+ *   per_s		answers per second, on whatever there is of processors
+ *   rss_kb, rss_half_kb, rss_end_kb
+ *			of the forwarder, after a tenth, a half and at the end
  */
 #include <arpa/inet.h>
 #include <poll.h>
@@ -24,7 +26,7 @@
 
 #define FLIGHT	  32
 #define NAMES	  2000
-#define NAME	  "n%u.example.test"
+#define NAME	  "n%08u.example.test"
 #define REPLY_MAX 1500
 
 static int bound(int type, struct sockaddr_in *addr)
@@ -203,10 +205,10 @@ int main(int argc, char **argv)
 	struct sockaddr_in up_addr, tcp_addr, addr_;
 	int up = bound(SOCK_DGRAM, &up_addr), udp = bound(SOCK_DGRAM, &addr_);
 	int tcp = bound(SOCK_STREAM, &tcp_addr), fd;
-	unsigned warm = count / 10, lost;
+	unsigned warm = count / 10, half = count / 2, lost;
 	pid_t up_pid, pid;
 	double cpu, start;
-	long rss;
+	long rss, rss_half;
 
 	if (up < 0 || udp < 0 || tcp < 0 || listen(tcp, 1) < 0)
 		return 1;
@@ -223,13 +225,15 @@ int main(int argc, char **argv)
 	rss = rss_kb(pid);
 	cpu = cpu_s(pid);
 	start = (double)clock_ms();
-	lost += run(fd, 2 * count, count - warm);
+	lost += run(fd, 2 * count, half - warm);
+	rss_half = rss_kb(pid);
+	lost += run(fd, 4 * count, count - half);
 	cpu = cpu_s(pid) - cpu;
 	start = ((double)clock_ms() - start) / 1000;
 	printf("{\"queries\":%u,\"lost\":%u,\"per_cpu_s\":%.0f,\"per_s\":%.0f,"
-	       "\"rss_kb\":%ld,\"rss_end_kb\":%ld}\n",
+	       "\"rss_kb\":%ld,\"rss_half_kb\":%ld,\"rss_end_kb\":%ld}\n",
 	       count, lost, (count - warm) / cpu, (count - warm) / start, rss,
-	       rss_kb(pid));
+	       rss_half, rss_kb(pid));
 	kill(pid, SIGKILL);
 	kill(up_pid, SIGKILL);
 	while (wait(NULL) > 0)

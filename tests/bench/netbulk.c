@@ -2,15 +2,20 @@
 /*
  * Bulk data for measuring proxies.
  *
- *	netbulk serve ADDR		a DNS server that says ADDR to every
- *					question, and TCP on 443 and 7000: who
- *says something there gets bytes without end netbulk get NAME PORT MS	take
- *them from there for so long; prints Mbit/s.  NAME is an address, or asked for
- *					at 198.18.0.1; what is said is a
- *					ClientHello for NAME
+ *   netbulk serve ADDR         a DNS server that says ADDR to every question,
+ *                              and TCP on 443 and 7000: who says something
+ *                              there gets bytes without end
+ *   netbulk get NAME PORT MS   take them from there for so long; prints Mbit/s.
+ *                              NAME is an address, or asked for at 198.18.0.1;
+ *                              what is said is a ClientHello for NAME
+ *   netbulk relay PID ADDR     listen on 7001 in PID's namespace and join who
+ *                              comes with ADDR port 7000: as little as a relay
+ *                              can do, to compare ours with
  */
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,6 +26,7 @@
 
 #include "base/clock.h"
 #include "net/dns.h"
+#include "sys/netns.h"
 
 #define CHUNK (256 * 1024)
 
@@ -97,6 +103,68 @@ static void serve(const char *addr)
 				close(fd);
 		}
 	}
+}
+
+/* One direction, to its end. */
+static void splice_all(int from, int to)
+{
+	ssize_t n, m;
+	int p[2];
+
+	if (pipe2(p, O_CLOEXEC) < 0)
+		_exit(71);
+	(void)fcntl(p[1], F_SETPIPE_SZ, CHUNK);
+	while ((n = splice(from, NULL, p[1], NULL, CHUNK, SPLICE_F_MOVE)) > 0)
+		for (; n > 0; n -= m) {
+			m = splice(p[0], NULL, to, NULL, (size_t)n,
+				   SPLICE_F_MOVE);
+			if (m <= 0)
+				_exit(0);
+		}
+	shutdown(to, SHUT_WR);
+}
+
+static void join(int fd, const char *addr)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET,
+				 .sin_port = htons(7000)};
+	int up = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	inet_pton(AF_INET, addr, &to.sin_addr);
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
+	if (connect(up, (void *)&to, sizeof(to)) < 0)
+		_exit(71);
+	if (fork() == 0)
+		splice_all(fd, up);
+	else
+		splice_all(up, fd);
+	_exit(0);
+}
+
+static int relay(pid_t pid, const char *addr)
+{
+	struct err e = {0};
+	int ns = netns_of(pid, &e);
+	int s = ns < 0 ? ns : netns_bind(ns, SOCK_STREAM, INADDR_ANY, 7001, &e);
+	struct pollfd p = {.fd = s, .events = POLLIN};
+
+	if (s < 0) {
+		fprintf(stderr, "netbulk: %s\n", e.msg);
+		return 71;
+	}
+	signal(SIGCHLD, SIG_IGN);
+	signal(SIGPIPE, SIG_IGN);
+	puts("ready");
+	fflush(stdout);
+	while (poll(&p, 1, -1) > 0) {
+		int fd = accept(s, NULL, NULL);
+
+		if (fd >= 0 && fork() == 0)
+			join(fd, addr);
+		if (fd >= 0)
+			close(fd);
+	}
+	return 71;
 }
 
 static struct in_addr resolve(const char *name)
@@ -196,5 +264,7 @@ int main(int argc, char **argv)
 	if (argc == 5 && !strcmp(argv[1], "get"))
 		return get(argv[2], atoi(argv[3]),
 			   (uint64_t)strtoul(argv[4], NULL, 10));
+	if (argc == 4 && !strcmp(argv[1], "relay"))
+		return relay(atoi(argv[2]), argv[3]);
 	return 64;
 }

@@ -3,10 +3,14 @@
  * The network helper's client for tests and benchmarks, without a sandbox: any
  * process with a network namespace of its own stands for one.
  *
- *	netctl attach ID PID DIR RULES	sockets in PID's namespace for what
- *RULES need; files in DIR netctl again ID PID DIR RULES	the same, but no
- *new sockets netctl policy ID RULES		prints how many connections were
- *cut netctl detach|ports|stats ID netctl stats|list|ping|start
+ *   netctl attach ID PID DIR RULES   sockets in PID's namespace for what RULES
+ *                                    need; files in DIR
+ *   netctl again ID PID DIR RULES    the same, but no new sockets
+ *   netctl routed ID PID SLOT DIR RULES
+ *                                    with a link to the transit namespace
+ *   netctl policy ID RULES           how many connections were cut, and when
+ *   netctl detach|ports|stats ID
+ *   netctl stats|list|ping
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -169,7 +173,7 @@ static int policy(struct helper *h, char **argv, struct err *e)
 
 static int ports(struct helper *h, const char *id, struct err *e)
 {
-	uint16_t list[NETPOL_LISTEN_MAX];
+	uint16_t list[HELPER_PORTS_MAX];
 	size_t n;
 	int r = helper_ports(h, id, list, &n, e);
 

@@ -12,11 +12,11 @@
 #       most as many at once as there are CPUs, in turns
 # memory    proportional set sizes of all processes of the copies, whose memory is
 #       of random bytes: no page is like another but its copies
-# files of a layer    milliseconds that the source stands still (frozen_ms of
-#       dsec-fork --fs-only), in which the copy of its layer is made; no bytes
-#       are copied when each copy is a snapshot.  The whole dsec-fork, which
-#       takes the copy's own launch along, is shown beside a dsec-run of the same
-#       image, in turns
+# files of a layer    milliseconds from the request to the record (fork_ms of
+#       dsec-fork --fs-only), the copy's own launch included, and of these those
+#       that the source stands still (frozen_ms), in which the copy of its layer
+#       is made; no bytes are copied when each copy is a snapshot.  The whole
+#       program is shown beside a dsec-run of the same image, in turns
 
 F=$D/fork
 fork_mb=100 fork_n=8 fork_rounds=${BENCH_FORK_ROUNDS:-5} fork_layer_mb=1024
@@ -115,8 +115,9 @@ bare_setup() {
 	mount --bind "$F/root" "$F/root"
 }
 
-# A control group in each tree, beside those of the sandboxes: what competes for
-# the CPU there must be the same for both.
+# Control groups beside those of the sandboxes, one for each CPU: what competes
+# for it must be the same for both.  They are made and joined before the clock
+# runs.
 bare_group() { # mkdir|rmdir NAME
 	bare_bad=0
 	for g in /sys/fs/cgroup/*/"$cg" "/sys/fs/cgroup/$cg"; do
@@ -133,47 +134,68 @@ bare_join() { # NAME
 	done
 }
 
-bare_one() {
-	mkdir "$F/restored/$1"
-	bare_group mkdir "bare-$1"
-	sh -c '. "$0"; F=$1 bin=$2 cg=$3; bare_join "bare-$4"
-		engine restore -D "$F/img" -W "$F/restored/$4" -o restore.log \
-			-v2 --root "$F/root" --restore-detached \
-			--pidfile "$F/restored/$4/pid" --empty-ns net \
-			--manage-cgroups=ignore' "$here/part-fork.sh" \
-		"$F" "$bin" "$cg" "$1" >/dev/null 2>&1 ||
+bare_one() { # I
+	engine restore -D "$F/img" -W "$F/restored/$1" -o restore.log -v2 \
+		--root "$F/root" --restore-detached \
+		--pidfile "$F/restored/$1/pid" --empty-ns net \
+		--manage-cgroups=ignore >/dev/null 2>&1 ||
 		say "  a bare restore failed"
+}
+
+# The K-th, and from there every so many as there are workers, once told to.
+bare_worker() { # K
+	bare_join "bare-$1" && echo "$1" >>"$F/restored.joined"
+	read -r _ <&8
+	i=$1
+	while [ "$i" -lt $fork_n ]; do
+		bare_one "$i"
+		i=$((i + $(nproc)))
+	done
 }
 
 # As many at once as there are CPUs.
 bare_restores() {
-	rm -rf "$F/restored"
-	mkdir "$F/restored"
-	bare_t0=$(uptime_ms)
-	bare_k=0
-	while [ $bare_k -lt "$(nproc)" ]; do
-		(
-			i=$bare_k
-			while [ "$i" -lt $fork_n ]; do
-				bare_one "$i"
-				i=$((i + $(nproc)))
-			done
-		) &
-		bare_k=$((bare_k + 1))
-		bare_pids="${bare_pids:-} $!"
+	rm -rf "$F/restored" "$F/restored".*
+	for i in $(seq 0 $((fork_n - 1))); do
+		mkdir -p "$F/restored/$i"
 	done
+	mkfifo "$F/restored.go"
+	exec 8<>"$F/restored.go"
+	: >"$F/restored.joined"
+	bare_k=0 bare_pids=
+	while [ $bare_k -lt "$(nproc)" ]; do
+		bare_group mkdir "bare-$bare_k"
+		# A shell of its own: 0 is who writes it.
+		sh -c 'say() { echo "$*" >&2; }
+			. "$0"; F=$1 bin=$2 cg=$3 fork_n=$4; bare_worker "$5"' \
+			"$here/part-fork.sh" "$F" "$bin" "$cg" $fork_n $bare_k &
+		bare_pids="$bare_pids $!"
+		bare_k=$((bare_k + 1))
+	done
+	bare_i=0
+	until [ "$(wc -l <"$F/restored.joined")" = "$bare_k" ]; do
+		bare_i=$((bare_i + 1))
+		[ $bare_i -lt 300 ] || die "no control groups for bare restores"
+		sleep 0.05
+	done
+	bare_t0=$(uptime_ms)
+	seq $bare_k >&8 # a line for each
 	# shellcheck disable=SC2086
 	wait $bare_pids
-	bare_pids=
 	bare_t1=$(uptime_ms)
-	for p in "$F"/restored/*; do
-		kill -KILL "$(cat "$p/pid")"
+	exec 8>&-
+	for p in "$F"/restored/*/pid; do
+		kill -KILL "$(cat "$p")"
+	done
+	bare_k=0
+	while [ $bare_k -lt "$(nproc)" ]; do
 		bare_i=0
-		until bare_group rmdir "bare-${p##*/}" 2>/dev/null; do
+		until bare_group rmdir "bare-$bare_k" 2>/dev/null; do
 			bare_i=$((bare_i + 1))
 			[ $bare_i -lt 100 ] || break
 			sleep 0.05
 		done
+		bare_k=$((bare_k + 1))
 	done
 	echo $((bare_t1 - bare_t0)) >>"$F/bare.ms"
 }
@@ -289,6 +311,8 @@ part_fork_files() {
 		"the launch in it $(median "$F/run" .launch_ms) ms"
 	[ "$(fork_counter)" -gt "$fork_count" ] ||
 		die "the source does not go on"
+	bar "a copy of the files of a layer, p50" \
+		"$(median "$F/fs" .fork_ms)" "" '<=' 50 ms
 	bar "source stopped while the files of a layer are copied, p50" \
 		"$(median "$F/fs" .frozen_ms)" "" '<=' 50 ms
 	bar "copies of a layer that are no snapshot" \

@@ -23,6 +23,12 @@ for json in share/profiles/*.json; do
 done
 [ -f "$D/share/dsec/net/pypi.json" ]
 ok $? "the semantic names are"
+for unit in share/systemd/*.service; do
+	name=$(basename "$unit")
+	grep -o '=[^ ]*/dsec-[a-z]*' "$D/lib/systemd/system/$name" >"$T/programs"
+	ok $? "$name is, and starts a program"
+	is "$(grep -v '^=/usr/bin/' "$T/programs")" "" "of the same prefix"
+done
 [ -f "$D/share/dsec/python/dsec/py.typed" ] &&
 	PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$D/share/dsec/python \
 		python3 -c 'import dsec.sync'

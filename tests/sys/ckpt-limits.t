@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Pauses to disk and forks where nothing is left: of the sandbox's processes, of
-# its disk, and of the node's disk in the middle of the dump.
+# its CPU, of its disk, and of the node's disk in the middle of the dump.
 # shellcheck source=tests/tap.sh disable=SC2317
 . "$(dirname "$0")/../tap.sh"
 # shellcheck source=tests/sys/matrix.sh
@@ -50,6 +50,52 @@ is "$status $(count more-0)" "0 16" "and copied" || diag "$out"
 run timeout 60 dsec-exec more-0 -- true
 isnt "$status" 0 "the copy has no room for one more either"
 run timeout 30 dsec-pause --stop --grace 0 pids more-0
+
+# --- processes that come and go all the time ----------------------------------
+
+create '{"name":"swarm","image":"root/matrix:1","memory_limit_mb":64,"pids_limit":64}' \
+	>"$T/null"
+timeout 20 dsec-exec swarm --detach -- sh -c \
+	'i=0; while :; do (true &); (sleep 0.01 &); i=$((i + 1)); echo $i >/tmp/n
+	done' </dev/null >"$T/null"
+swarms() { # MORE than so often
+	[ "$(timeout 20 dsec-exec swarm -- cat /tmp/n)" -gt "$1" ] 2>"$T/null"
+}
+wait_for 20 swarms 0
+run timeout 60 dsec-pause --level disk swarm
+is "$status $(field "$out" .level)" "0 disk" "a swarm is paused to disk" ||
+	diag "$out"
+n=$(timeout 20 dsec-exec swarm -- sh -c 'until n=$(cat /tmp/n); [ -n "$n" ]
+	do :; done; echo $n')
+wait_for 20 swarms "$n"
+ok $? "and goes on"
+run timeout 60 dsec-fork swarm --name other
+is "$status" 0 "and is copied" || diag "$out"
+run timeout 30 dsec-pause --stop --grace 0 swarm other-0
+
+# --- hardly any CPU -----------------------------------------------------------
+
+s=$(create '{"name":"cpu","image":"root/matrix:1","memory_limit_mb":64,"cpu_cores_limit":0.01}')
+limit=$(find /sys/fs/cgroup -maxdepth 4 -path "*/$DSEC_CGROUP/$s/*" \
+	\( -name cpu.max -o -name cpu.cfs_quota_us \))
+throttled() {
+	awk '$1 == "nr_throttled" { print $2 }' "${limit%/*}/cpu.stat"
+}
+was=$(cat "$limit") so_often=$(throttled)
+run timeout 60 dsec-fork cpu --name little
+is "$status $(cat "$limit") $(throttled)" "0 $was $so_often" \
+	"a hundredth of a CPU: the engine does not wait for it" || diag "$out"
+dd if=/dev/zero of="$DSEC_LIB/filler" bs=1k 2>"$T/null" \
+	count=$(($(df -k --output=avail "$DSEC_LIB" | tail -n 1) - 64))
+run timeout 60 dsec-pause --level disk cpu
+rm "$DSEC_LIB/filler"
+is "$(field "$out" .error.code) $(cat "$limit")" "no_space $was" \
+	"nor has it more when a pause fails" || diag "$out"
+run timeout 60 dsec-pause --level disk cpu
+run timeout 60 dsec-pause --resume cpu
+is "$status $(cat "$limit")" "0 $was" "nor when it is back from the disk" ||
+	diag "$out"
+run timeout 30 dsec-pause --stop --grace 0 cpu little-0
 
 # --- all of its disk ----------------------------------------------------------
 

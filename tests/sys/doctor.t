@@ -16,6 +16,17 @@ create() { # FIELDS... as JSON
 run dsec-doctor --json
 is "$(field "$out" '[.findings[]|select(.severity=="error")]|length')" 0 \
 	"this machine is fit"
+# --- addresses for all who can come to have one
+addresses() { # POOL UID-RANGES
+	echo "{\"pool\":\"$1\"}" >"$DSEC_CONFIG/net.json"
+	echo "{\"uid_ranges\":$2}" >"$DSEC_CONFIG/node.json"
+	dsec-doctor --json | jq -r '.findings[].why' | grep 'uid ranges'
+	rm "$DSEC_CONFIG/net.json" "$DSEC_CONFIG/node.json"
+}
+like "$(addresses 100.96.0.0/24 255)" '/24.* 254 addresses .* 255 uid ranges' \
+	"fewer addresses than slots: told"
+is "$(addresses 100.96.0.0/24 254)" "" "as many: nothing to tell"
+
 s=$(create '{}')
 run timeout 30 dsec-pause --stop "$s"
 leak_start

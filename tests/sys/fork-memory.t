@@ -87,6 +87,17 @@ wait_for 30 beyond src 5
 ok $? "which works"
 echo '{"sandbox":"src","command":["sh","-c","date +%N"],"step":7}' |
 	timeout 30 dsec-exec >"$T/step"
+keyed() { # SANDBOX: the number of the command
+	printf '{"sandbox":"%s","command":["sh","-c",
+		"echo >>/srv/keyed; exec sleep 1000"],"key":"k","detach":true}' \
+		"$1" | tr -d '\n\t' | timeout 30 dsec-exec | jq -r .exec
+}
+# shellcheck disable=SC2317 # by wait_for
+begun() { # SANDBOX N: how often it was begun there
+	[ "$(inside "$1" 'wc -l </srv/keyed')" = "$2" ]
+}
+keyed=$(keyed src)
+wait_for 20 begun src 1
 
 fork src --count 4 --name c
 is "$status" 0 "four copies" || diag "$out$err"
@@ -129,6 +140,12 @@ echo '{"sandbox":"c-1","command":["sh","-c","date +%N"],"step":7}' |
 	timeout 30 dsec-exec >"$T/step2"
 is "$(jq -r '"\(.repeated) \(.stdout)"' "$T/step2")" \
 	"true $(jq -r .stdout "$T/step")" "a step that was done stays done"
+is "$(keyed src)" "$keyed" "a key stands for its command in the source"
+isnt "$(keyed c-2)" "$keyed" "and for none in a copy"
+wait_for 20 begun c-2 2
+ok $? "which does what it is asked"
+begun src 1
+ok $? "and the source does not do it again"
 is "$(inside c-1 'echo more')" more "new commands run in a copy"
 is "$(snaps)" 0 "nothing is kept"
 

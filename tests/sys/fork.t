@@ -249,25 +249,28 @@ timeout 30 dsec-pause --stop --grace 0 --project root >"$T/null" </dev/null
 
 # --- no room ------------------------------------------------------------------
 
-# On old kernels ids are not mapped on tmpfs.
-small_disk() { # DIR
-	mkdir "$1"
+# On old kernels ids are not mapped on tmpfs.  In a mount namespace of its own:
+# one that is made meanwhile has a copy of every mount, and keeps the device.
+cat >"$T/small.sh" <<-'EOT'
+	T=$1
+	export DSEC_LIB="$T/small"
+	inside() {
+		timeout 60 dsec-exec "$1" -- /bin/sh -c "$2" </dev/null
+	}
+	mkdir "$DSEC_LIB"
 	truncate -s 14M "$T/small.img"
-	if mke2fs -q -t ext4 -O ^has_journal "$T/small.img"; then
-		mount -o loop "$T/small.img" "$1" && return
-	fi
-	mount -t tmpfs -o size=12m small "$1"
-}
-(
-	DSEC_LIB=$T/small
-	small_disk "$DSEC_LIB" 2>"$T/null" || exit 9
+	mke2fs -q -t ext4 -O ^has_journal "$T/small.img" 2>"$T/null" &&
+		mount -o loop "$T/small.img" "$DSEC_LIB" 2>"$T/null" ||
+		mount -t tmpfs -o size=12m small "$DSEC_LIB" || exit 9
 	trap 'umount "$DSEC_LIB"' EXIT
 	dsec-run -n full --detach -- true >"$T/full" </dev/null || exit 8
 	inside full 'dd if=/dev/zero of=/root/big bs=1M count=7 2>/dev/null'
 	timeout 30 dsec-fork full --fs-only >"$T/nospace" </dev/null
-	echo "$? $(jq -r .error.code "$T/nospace") $(inside full 'echo well') $(snaps)"
+	echo "$? $(jq -r .error.code "$T/nospace") $(inside full 'echo well')" \
+		"$(find "$DSEC_LIB/snap" -mindepth 1 -maxdepth 1 ! -name name | wc -l)"
 	timeout 20 dsec-pause --stop --grace 0 full >"$T/null" </dev/null
-) >"$T/small.out" 2>&1
+EOT
+unshare -m sh "$T/small.sh" "$T" >"$T/small.out" 2>&1
 is "$(cat "$T/small.out")" "71 no_space well 0" \
 	"a full disk: refused, the source goes on, nothing stays"
 leak_check

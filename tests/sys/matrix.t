@@ -164,6 +164,15 @@ census() {
 same_census() {
 	[ "$(census)" = "$held" ]
 }
+# What ended is answered at once, and finished behind.
+# shellcheck disable=SC2317 # by wait_for
+supervisors_gone() { # SANDBOX...
+	for x in "$@"; do
+		! pgrep -f "dsec-box .*$x" >"$T/null" || return 1
+	done
+}
+# shellcheck disable=SC2086
+wait_for 30 supervisors_gone "$first" $forks $others
 run timeout 60 dsec-exec m -- true
 held=$(census)
 bad=0 i=0

@@ -6,7 +6,7 @@
 . "$(dirname "$0")/../tap.sh"
 # shellcheck source=tests/sys/net.sh
 . "$(dirname "$0")/net.sh"
-need_tools jq curl strace
+need_tools jq curl strace nft
 net_enter
 tree_new
 net_world
@@ -46,7 +46,7 @@ no_helper() {
 # The keeper dies; its worker goes with it.
 kill_keeper() {
 	kill -KILL "$(keeper)"
-	wait_for 10 no_helper
+	wait_for 30 no_helper
 }
 
 # --- what the launch says, and does
@@ -124,9 +124,9 @@ is "$(field "$(dsec-ps --stats names)" '.network_stats.accepted > 0')" true \
 w=$(pgrep -P "$(keeper)")
 kill -KILL "$w"
 served() { [ "$(fetch "$1")" = /from ]; }
-wait_for 20 served names
+wait_for 30 served names
 ok $? "the worker is killed: names are served again"
-wait_for 20 served routed
+wait_for 30 served routed
 ok $? "routed ones too"
 kill_keeper
 ok $? "the keeper is killed"
@@ -143,6 +143,48 @@ run timeout 60 dsec-run --rm --network "$NAMES" -- true
 is "$status" 0 "so does the next launch"
 is "$(fetch names) $(fetch routed)" "/from /from" "both are served again"
 
+# --- who listens inside while nobody serves
+kill_keeper
+timeout 30 dsec-exec --detach names -- python3 -c 'import socket, time
+s = socket.socket()
+s.bind(("0.0.0.0", 443))
+s.listen()
+time.sleep(600)' >/dev/null
+listens() { in_box names 'ss -tlnH sport = :443' | grep -q 443; }
+wait_for 30 listens
+timeout 60 dsec-doctor --fix --only dead >/dev/null 2>&1
+is "$(fetch names)" /from "the other ports are served"
+is "$(field "$(dsec-net names --show)" '.unserved | tostring')" "[443]" \
+	"the one that it took is told"
+like "$(dsec-doctor --json)" "listens on port 443 itself" \
+	"dsec-doctor tells it as well"
+in_box names 'pkill -x python3' >/dev/null
+kill_keeper
+"$BIN/dsec-net" --serve >/dev/null 2>&1 &
+unit=$!
+wait_for 30 served names
+ok $? "one that nobody started for them attaches them as well"
+wait_for 30 served routed
+ok $? "routed ones too"
+kill -KILL $unit
+wait $unit 2>/dev/null
+wait_for 30 no_helper
+
+# --- rules of one that ended meanwhile
+rules() { # lines of the slots that have any
+	nsenter --net="$DSEC_RUN/net/transit" nft list map inet dsec slot |
+		grep -o '"ds[0-9]*"' | sort -u | wc -l
+}
+timeout 60 dsec-doctor --fix --only dead >/dev/null 2>&1
+timeout 30 dsec-run -d --name ends --network "$ROUTED" >/dev/null
+is "$(rules)" 2 "two routed sandboxes have rules"
+kill_keeper
+timeout 30 dsec-pause --stop --grace 0 ends >/dev/null
+is "$(rules)" 2 "one ends while nobody serves: its rules are left"
+timeout 60 dsec-doctor --fix --only dead >/dev/null 2>&1
+is "$(rules)" 1 "who attaches the others takes them away"
+is "$(tcp routed 198.51.100.10 5432)" hi "the others keep theirs"
+
 # --- a launch that cannot have its network
 kill_keeper
 cp "$DSEC_CONFIG/net.json" "$T/net.json"
@@ -157,7 +199,7 @@ run timeout 30 dsec-run -d --network "$NAMES"
 isnt "$status" 0 "no place for its socket: refused"
 rm -f "$DSEC_RUN/net" && mv "$DSEC_RUN/net.away" "$DSEC_RUN/net"
 run timeout 60 dsec-doctor --fix --json --only dead
-wait_for 10 served names
+wait_for 30 served names
 ok $? "the others are served when it can be started"
 
 # --- every step fails once
@@ -220,7 +262,7 @@ for s in names routed; do
 	kill -KILL "$(field "$(dsec-ps $s)" .supervisor_pid)"
 done
 lost() { [ "$(field "$(dsec-ps routed)" .outcome)" = supervisor-lost ]; }
-wait_for 10 lost
+wait_for 30 lost
 run timeout 60 dsec-doctor --leaks
 like "$out" '"leak":"network"' "what the dead have is a leak"
 run timeout 60 dsec-doctor --fix --json --only dead

@@ -17,24 +17,6 @@ inside() { # SANDBOX COMMAND: a shell command, within 60 s
 
 # --- servers ------------------------------------------------------------------
 
-index_pip() {
-	mkdir -p "$WWW/simple/tiny"
-	python3 - "$WWW/simple/tiny" <<-'END'
-	import sys, zipfile
-	name = sys.argv[1] + "/tiny-1.0-py3-none-any.whl"
-	with zipfile.ZipFile(name, "w") as z:
-	    z.writestr("tiny.py", "answer = 42\n")
-	    z.writestr("tiny-1.0.dist-info/METADATA",
-	               "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
-	    z.writestr("tiny-1.0.dist-info/WHEEL",
-	               "Wheel-Version: 1.0\nGenerator: test\n"
-	               "Root-Is-Purelib: true\nTag: py3-none-any\n")
-	    z.writestr("tiny-1.0.dist-info/RECORD", "")
-	END
-	echo '<a href="tiny-1.0-py3-none-any.whl">tiny-1.0-py3-none-any.whl</a>' \
-		>"$WWW/simple/tiny/index.html"
-}
-
 index_npm() {
 	mkdir -p "$WWW/npm" "$T/tiny/package"
 	echo '{"name":"tiny","version":"1.0.0","main":"index.js"}' \
@@ -55,7 +37,7 @@ repository() {
 	git -C "$WWW/repo.git" update-server-info
 }
 
-index_pip
+wheel "$WWW/simple" tiny
 index_npm
 repository
 jq -n '{dns: ["198.51.100.53"], mirrors: {
@@ -73,7 +55,8 @@ leak_start
 run dsec-run --name pkg --memory 1G \
 	--network '{"pypi": true, "npm": false}'
 json_is "$out" '"names"' "rules by the names of services" .network
-dsec-exec --cp "$W/ca.pem" pkg:/tmp/ca.pem >/dev/null
+run dsec-exec --cp "$W/ca.pem" pkg:/tmp/ca.pem
+ok $status "it has the certificate" || diag "$out $err"
 if [ -e /usr/bin/pip3 ]; then
 	run inside pkg 'cd /tmp && /usr/bin/pip3 -q install --no-input --target t \
 		--cert ca.pem --index-url https://pypi.test/www/simple tiny &&
@@ -110,7 +93,8 @@ NET_PIDS="$! $NET_PIDS"
 run dsec-run --name dev --network '{"allow": [{"domain": "git.test"},
 	{"domain": "ws.test"}, {"domain": "api.test", "ports": [443, 9443]}]}'
 ok $status "rules by domains"
-dsec-exec --cp "$W/ca.pem" dev:/tmp/ca.pem >/dev/null
+run dsec-exec --cp "$W/ca.pem" dev:/tmp/ca.pem
+ok $status "it has the certificate" || diag "$out $err"
 run inside dev 'git -c http.sslCAInfo=/tmp/ca.pem clone -q \
 	https://git.test/www/repo.git /tmp/repo && cat /tmp/repo/file'
 is "$out" hello "git clones over HTTPS" || diag "$err"

@@ -26,7 +26,8 @@ RULES='{"allow":[{"domain":"allowed.test"},{"domain":"*.allowed.test"},
 	{"domain":"toprivate.test"},{"domain":"loopback.test"},
 	{"domain":"metadata.test"},{"domain":"node.test"},{"domain":"six.test"},
 	{"domain":"gone.test"},{"domain":"hang.test"},{"domain":"svc.test"},
-	{"domain":"truncated.test"},{"domain":"many.test"}],
+	{"domain":"truncated.test"},{"domain":"many.test"},
+	{"domain":"late.test"}],
 	"limits":{"dns_per_s":5000}}'
 run dsec-run --detach --name n --network "$RULES"
 is "$status" 0 "a sandbox of strength names" || diag "$out $err"
@@ -44,7 +45,8 @@ like "$(ask n udp alias.test)" '^NOERROR 198\.1[89]\.' "an alias"
 like "$(ask n udp truncated.test)" '^NOERROR 198\.1[89]\.' \
 	"what upstream answers over TCP alone"
 is "$(ask n udp 'allowed.test AAAA' 'six.test AAAA' 'svc.test HTTPS' \
-	'svc.test SVCB' 'allowed.test MX' 'allowed.test TXT' | sort -u)" \
+	'svc.test SVCB' 'allowed.test MX' 'allowed.test TXT' 'allowed.test SRV' |
+	sort -u)" \
 	NOERROR "other types: no data"
 is "$(ask n udp 'allowed.test ANY' 'allowed.test AXFR' | sort -u)" \
 	"REFUSED ede=21" "ANY and transfers are refused"
@@ -54,6 +56,14 @@ is "$(ask n udp private.test loopback.test metadata.test node.test \
 	toprivate.test | sort -u)" "NOERROR ede=15" \
 	"names with private addresses alone have none"
 like "$(ask n udp mixed.test)" '^NOERROR 198' "one that has others too does"
+echo '{"late.test": [["A", "203.0.113.77", 60]]}' >"$W/zone.json"
+like "$(ask n udp late.test)" '^NOERROR 198' "one with an address of nobody's too"
+ip addr add 203.0.113.77/24 dev br0
+# shellcheck disable=SC2317 # by wait_for
+is_the_nodes() { [ "$(ask n udp late.test)" = "NOERROR ede=15" ]; }
+wait_for 10 is_the_nodes
+ok $? "until that is the node's"
+ip addr del 203.0.113.77/24 dev br0
 is "$(ask n udp localhost x.localhost | sort -u)" "NOERROR 127.0.0.1" localhost
 is "$(ask n udp '1.0.18.198.in-addr.arpa PTR')" NXDOMAIN "a reverse name"
 
@@ -148,9 +158,11 @@ is "$(ask r udp allowed.test alias.test mixed.test | sort -u)" \
 	"NOERROR 198.51.100.10" "names have their addresses"
 is "$(ask r tcp allowed.test)" "NOERROR 198.51.100.10" "over TCP"
 is "$(ask r udp private.test)" "NOERROR ede=15" "but private ones"
-is "$(ask r udp 'allowed.test AAAA' 'allowed.test HTTPS' | sort -u)" NOERROR \
+is "$(ask r udp 'allowed.test AAAA' 'allowed.test HTTPS' 'allowed.test MX' \
+	'allowed.test TXT' 'allowed.test SRV' | sort -u)" NOERROR \
 	"other types: no data"
-is "$(ask r udp other.evil.test 'other.evil.test TXT' | sort -u)" \
+is "$(ask r udp other.evil.test 'other.evil.test TXT' 'other.evil.test MX' \
+	'other.evil.test SRV' | sort -u)" \
 	"NXDOMAIN ede=15" "what is not allowed"
 # No other resolver, whoever asks for one (field report 74).
 SERVER=198.51.100.53

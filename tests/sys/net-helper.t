@@ -36,7 +36,7 @@ is "$(awk '$1 == "Seccomp:" { print $2 }' "/proc/$WORKER/status")" 2 \
 	"the worker is filtered"
 run setpriv --reuid 65534 --clear-groups "$NETCTL" ping
 isnt "$status" 0 "root alone may ask"
-printf 'garbage\n' | timeout 5 python3 -c '
+printf 'garbage\n' | timeout 30 python3 -c '
 import socket, sys
 s = socket.socket(socket.AF_UNIX)
 s.connect(sys.argv[1])
@@ -58,7 +58,7 @@ is "$(client sb echo allowed.test 7 a)" a "and served"
 $NETCTL policy sb "$NEXT" >"$T/o"
 kill -KILL "$WORKER"
 # shellcheck disable=SC2016
-wait_for 10 sh -c '[ "$("$0" stats | jq .helper.worker)" != "$1" ]' \
+wait_for 30 sh -c '[ "$("$0" stats | jq .helper.worker)" != "$1" ]' \
 	"$NETCTL" "$WORKER"
 isnt "$(worker)" "$WORKER" "the worker is killed: another takes over"
 is "$(client sb echo other.test 7 b)" b "it serves what the first was told last"
@@ -66,9 +66,24 @@ is "$(client sb probe "$(awk '$2 == "allowed.test" { print $1 }' \
 	"$T/sb/names")" 7)" reset "and refuses what it refused"
 is "$(keeper)" "$KEEPER" "the keeper is the same"
 
+stat_of() { "$NETCTL" stats sb | jq ".sandboxes.sb.$1"; }
+$NETCTL policy sb "${NEXT%\}},\"limits\":{\"bytes_mb\":1}}" >"$T/o"
+is "$(client sb get other.test 7 4000000)" reset "a limit of bytes"
+USED=$(stat_of "sent_bytes + .sandboxes.sb.received_bytes") WORKER=$(worker)
+ok $((USED < 1048576)) "is used up"
+kill -KILL "$WORKER"
+# shellcheck disable=SC2016
+wait_for 30 sh -c '[ "$("$0" stats | jq .helper.worker)" != "$1" ]' \
+	"$NETCTL" "$WORKER"
+is "$(stat_of "sent_bytes + .sandboxes.sb.received_bytes")" "$USED" \
+	"another worker counts on"
+is "$(client sb probe other.test 7)" reset "and nothing more passes"
+$NETCTL policy sb "$NEXT" >"$T/o"
+WORKER=$(worker)
+
 kill -KILL "$KEEPER"
 # shellcheck disable=SC2016
-wait_for 10 sh -c '! kill -0 "$0" 2>/dev/null && ! kill -0 "$1" 2>/dev/null' \
+wait_for 30 sh -c '! kill -0 "$0" 2>/dev/null && ! kill -0 "$1" 2>/dev/null' \
 	"$KEEPER" "$WORKER"
 is "$(client sb probe "$(awk '$2 == "other.test" { print $1 }' \
 	"$T/sb/names")" 7)" refused "the keeper is killed: nothing passes"
@@ -83,13 +98,14 @@ is "$("$NETCTL" again sb "$sb" "$T/sb" "$NEXT"; client sb echo other.test 7 d)" 
 	d "told once more, without sockets: nothing changes"
 
 # --- a new program takes over ----------------------------------------------
-KEEPER=$(keeper)
+KEEPER=$(keeper) HAD=$(stat_of sent_bytes)
 client sb hold other.test 7 1 "$T/held" "$T/let" >"$T/o" &
 HOLD=$!
-wait_for 10 test -e "$T/held"
+wait_for 30 test -e "$T/held"
 run "$BIN/dsec-net" --serve --upgrade
 is "$status $err" "0 " "a new program takes over"
 is "$(keeper)" "$KEEPER" "in the same process"
+ok $((HAD < 1 || $(stat_of sent_bytes) < HAD)) "it counts on"
 is "$(client sb echo other.test 7 e)" e "its listeners serve on"
 touch "$T/let"
 wait $HOLD

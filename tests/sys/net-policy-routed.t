@@ -34,13 +34,32 @@ verdict() { # TO
 }
 is "$(gets http://allowed.test/x) $(gets http://198.51.100.11/x)" "/x /x" "a name and a network"
 is "$(gets http://other.test/x)" "" "not another name"
+# What nobody wrote about port 443 and IPv6.
+implicit='[.implicit[] | select((.ports == [443] and .cidr == "any") or .cidr == "::/0") |
+	"\(.does) \(.proto)"] | join(", ")'
+is "$(dsec-net r --show | jq -r "$implicit")" "redirect tcp, deny udp, deny null" \
+	"the handshake is looked at"
 is "$(verdict 198.51.100.11:80)" "true connected true" "an allowed address"
 is "$(verdict 198.51.100.11:22)" "false refused true" "a port of it"
 is "$(verdict 198.51.100.12:80)" "false refused true" "another address"
 is "$(verdict 169.254.169.254:80)" "false refused true" "what is always denied"
 is "$(verdict 198.51.100.11:80/udp)" "false unreachable true" "UDP"
+is "$(verdict 198.51.100.11/icmp)" "false unreachable true" "ICMP"
 is "$(verdict allowed.test:80)" "true connected true" "an allowed name"
 is "$(verdict other.test:443)" "false not_resolved true" "another name"
+
+# --- what holds by name, what by address (field report 76) ----------------------
+# shared.test has the address of allowed.test.
+asks() { # CURL-ARGS: the host that the server was asked for
+	dsec-exec r -- curl -sk -m 5 "$@" 2>/dev/null | jq -r .headers.host 2>/dev/null
+}
+is "$(asks http://shared.test/x)" "" "a denied name on an allowed one's address has none"
+is "$(asks -H 'Host: shared.test' http://allowed.test/x)" shared.test \
+	"on port 80 the address decides, and no Host header"
+is "$(asks --connect-to shared.test:443:allowed.test:443 https://shared.test/x)" "" \
+	"on 443 the name in the ClientHello"
+is "$(asks https://allowed.test/x)" allowed.test "which may be the allowed one"
+is "$(world_saw '.sni=="shared.test"')" 0 "the other was never asked for there"
 
 # Two connections: the switch cuts the one that is denied, whoever sends.
 cat >"$T/open" <<'EOF'
@@ -69,23 +88,25 @@ opened() { # sets $client; what it says goes to $T/seen
 	exec 9>"$T/go"
 	wait_for 10 grep -q ready "$T/seen" || diag "$(cat "$T/seen")"
 }
-told() {
+told() { # sets $tells; in this shell, which alone can wait for its client
 	echo >&9
 	exec 9>&-
 	wait "$client"
-	sed 1d "$T/seen" | tr '\n' ' '
+	tells=$(sed 1d "$T/seen" | tr '\n' ' ')
 }
 run dsec-net r --phase agent
 is "$status" 0 "a switch" || diag "$out"
 is "$(gets http://198.51.100.11/x)" "" "closes what it does not allow"
 opened
 run dsec-net r --phase half
-is "$(told)" "198.51.100.10 cut 198.51.100.11 open " "a tighter one cuts what it denies, and that alone"
+told
+is "$tells" "198.51.100.10 cut 198.51.100.11 open " "a tighter one cuts what it denies, and that alone"
 dsec-net r --phase agent >"$T/out"
 opened
 run dsec-net r --phase setup
 run dsec-net r --phase agent
-is "$(told)" "198.51.100.10 cut 198.51.100.11 open " "even when the next one allows it again"
+told
+is "$tells" "198.51.100.10 cut 198.51.100.11 open " "even when the next one allows it again"
 
 # --- restarts -----------------------------------------------------------------
 helper() { # KEY of its record
@@ -104,12 +125,14 @@ opened
 kill -9 "$(helper worker)"
 wait_for 10 in_force
 ok $? "its worker was killed: another serves"
-is "$(told)" "198.51.100.10 open 198.51.100.11 open " "routed connections live"
+told
+is "$tells" "198.51.100.10 open 198.51.100.11 open " "routed connections live"
 opened
 old=$(helper pid)
 kill -9 "$old"
 wait_for 10 sh -c "! kill -0 $old 2>/dev/null"
-is "$(told)" "198.51.100.10 open 198.51.100.11 open " "the helper was killed: the rules stay"
+told
+is "$tells" "198.51.100.10 open 198.51.100.11 open " "the helper was killed: the rules stay"
 is "$(gets http://198.51.100.11/x)" "" "and deny what they denied"
 run dsec-net r --phase half
 is "$status" 0 "the next change starts another" || diag "$out"
@@ -120,14 +143,23 @@ is "$opened_one $(verdict 198.51.100.11:7)" "false refused true true connected t
 
 # --- open, limits ----------------------------------------------------------------
 dsec-net r --phase open >"$T/out"
+is "$(dsec-net r --show | jq -r "$implicit")" "deny null" \
+	"it is not where all is allowed"
 is "$(verdict 198.51.100.10:80) $(verdict 198.51.100.11:80)" \
 	"true connected true false refused true" "all but a network"
 is "$(verdict 203.0.113.1:80)" "false refused true" "and never the node"
 run dsec-net r --replace '{"allow":[{"cidr":"198.51.100.0/24","proto":"any"}],"limits":{"bandwidth_mbit":5}}'
 is "$status" 0 "with a limit" || diag "$out"
 is "$(verdict 198.51.100.10:80)" "true connected true" "it still passes"
+is "$(verdict 198.51.100.10/icmp)" "true answered true" "an echo request too"
+is "$(verdict 198.51.100.99/icmp | cut -d' ' -f1,2)" "true silent" "which nobody need answer"
 run dsec-net r --show
 is "$(field "$out" '.limits.bandwidth_mbit')" 5 "which is shown"
+# What a queue lets through at once is little beside 3 MB, which are 4.8 s.
+out=$(dsec-exec r -- curl -s -m 30 -o /dev/null -w '%{size_download} %{time_total}' \
+	http://198.51.100.10/bytes/3000000)
+ok "$(awk -v got="$out" 'BEGIN { split(got, v, " ")
+	print (v[1] == 3000000 && v[2] >= 4) ? 0 : 1 }')" "and kept: $out s"
 run dsec-fork --fs-only --count 1 r
 copy=$(printf '%s\n' "$out" | jq -r 'select(.parent) | .sandbox')
 is "$(dsec-net "$copy" --explain 198.51.100.10:80 | jq -r '"\(.allowed) \(.attempt.outcome)"')" \

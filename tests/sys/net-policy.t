@@ -39,6 +39,8 @@ reaches p allowed.test "an allowed name"
 reaches p a.b.api.test "and one below a wildcard"
 misses p api.test "not the wildcard's own name"
 misses p other.test "not another one"
+run dsec-exec p -- python3 -c 'import socket; socket.create_server(("", 80))'
+like "$status $err" 'in use' "the policy's ports are the node's"
 run dsec-net p --phase agent
 is "$status" 0 "a switch" || diag "$out"
 misses p allowed.test "what was allowed is not"
@@ -57,6 +59,8 @@ run dsec-net p --explain 198.51.100.10:80
 is "$(field "$out" "$verdict")" "false unreachable true" "an address"
 run dsec-net p --explain other.test:80/udp
 is "$(field "$out" '"\(.allowed) \(.agrees)"')" "false true" "UDP"
+run dsec-net p --explain 198.51.100.10/icmp
+is "$(field "$out" "$verdict")" "false unreachable true" "ICMP"
 is "$(dsec-net p --denied | jq -r 'select(.event=="denied" and .name=="allowed.test") | .why' |
 	head -n 1)" name "what was denied is told"
 run dsec-net p --show

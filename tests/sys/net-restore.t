@@ -181,6 +181,92 @@ ok $? "it has its network"
 is "$(cat "$DSEC_LIB/sb/$(field "$(dsec-ps w)" .sandbox)/names")" \
 	"$address" "an address means the name that it meant"
 
+# --- a policy that is changed while a copy is being made: the test does what a
+# change does, under the lock of the policy, for which the copy waits before its
+# own is in force.
+locked_out() { # PATH: does anybody wait for its lock?
+	grep -q -e "-> FLOCK .*:$(stat -c %i "$1") " /proc/locks
+}
+
+# Of the copy that waits: what its source counts stands still, and it has no
+# connection to outside.
+nothing_runs() {
+	copy=$(find "$DSEC_LIB/sb" -mindepth 1 -maxdepth 1 -newer "$T/began" \
+		! -name "$source" | sed 's|.*/||')
+	n=$DSEC_LIB/sb/$copy/upper/srv
+	was=$(cat "$n/alive" "$n/count")
+	from=$(wc -l <"$DSEC_LIB/sb/$source/upper/srv/count")
+	wait_for 20 goes_on
+	is "$(cat "$n/alive" "$n/count")" "$was" \
+		"$what: nothing runs in it, while its source goes on"
+	pid=$(find /sys/fs/cgroup/"$DSEC_CGROUP/$copy" \
+		/sys/fs/cgroup/*/"$DSEC_CGROUP/$copy" -name cgroup.procs \
+		-exec cat {} + 2>/dev/null | sort -n | head -n 1)
+	nsenter -t "$pid" -n ss -Htn >"$T/ss"
+	is "$? $(grep -c 198.51.100 "$T/ss")" "0 0" \
+		"$what: its connections are cut"
+}
+
+# shellcheck disable=SC2317 # by wait_for
+goes_on() {
+	[ "$(wc -l <"$DSEC_LIB/sb/$source/upper/srv/count")" -gt $((from + 4)) ]
+}
+
+held() { # WHAT FORK-OPTIONS...: the phases of the copy, stored and in force
+	what=$1
+	shift
+	spec=$DSEC_LIB/sb/$source/spec.json
+	jq -c '.phase = "open" | .policy = .policies.open' "$spec" >"$T/spec"
+	cp "$T/spec" "$spec"
+	exec 9>>"$DSEC_RUN/sb/$source/net.lock"
+	flock 9
+	: >"$T/began"
+	timeout 120 dsec-fork p --name "p-$what" "$@" >"$T/forked" \
+		2>"$T/forked.err" 9>&- &
+	fork=$!
+	wait_for 60 locked_out "$DSEC_RUN/sb/$source/net.lock"
+	ok $? "$what: the copy waits for who changes the policy"
+	[ "$what" != memory ] || nothing_runs
+	jq -c '.phase = "shut" | .policy = .policies.shut' "$spec" >"$T/spec"
+	cp "$T/spec" "$spec"
+	exec 9>&-
+	wait "$fork"
+	is "$?" 0 "$what: it is made" || diag "$(cat "$T/forked" "$T/forked.err")"
+	copy=$(jq -r .sandbox "$T/forked")
+	is "$(jq -r '.phase + " " + .policy.hash' "$DSEC_LIB/sb/$copy/spec.json")" \
+		"$(jq -r '"shut " + .policies.shut.hash' "$spec")" \
+		"$what: the policy of now is stored"
+	is "$(get "$copy" allowed.test)" gaierror "$what: and in force"
+	timeout 60 dsec-pause --stop "$copy" >/dev/null
+}
+
+run timeout 60 dsec-run -d --name p --image root/matrix:1 --memory 128M \
+	--phase open --phases "{\"open\":$ROUTED,\"shut\":{}}"
+source=$(field "$out" .sandbox)
+start p 198.51.100.10
+wait_for 20 is_made p 1
+# shellcheck disable=SC2016 # expanded inside
+timeout 30 dsec-exec p --detach -- sh -c 'while :; do echo >>/srv/count
+	sleep 0.05; done' >"$T/x"
+held memory
+held files --fs-only
+
+# --- the same by dsec-net: the copy waits for its place on the node meanwhile.
+exec 9<"$DSEC_RUN/ledger"
+flock 9
+timeout 120 dsec-fork p --name p-last >"$T/forked" 2>&1 9<&- &
+fork=$!
+wait_for 60 locked_out "$DSEC_RUN/ledger"
+ok $? "a copy waits for its place"
+run timeout 60 dsec-net p --deny-all
+is "$status" 0 "all is denied to the source" || diag "$out"
+exec 9<&-
+wait "$fork"
+is "$?" 0 "it is made" || diag "$(cat "$T/forked")"
+is "$(get p-last-0 allowed.test) $(hash_of p-last-0)" \
+	"gaierror $(hash_of p)" "all is denied to the copy"
+timeout 60 dsec-pause --stop p p-last-0 >/dev/null
+
 # --- not without it
 timeout 120 dsec-pause --level disk w >/dev/null
 for pid in $(tree_pids); do

@@ -90,6 +90,36 @@ is "$(dsec-exec r -- curl -sk -m 5 https://allowed.test/x | jq -r .path)" /x \
 	"443, by way of the proxy"
 is "$(try s 198.51.100.10 22)" "econnrefused soon" "for this sandbox alone"
 
+# --- the name in the handshake, where two have one address (field report 76) -----
+run dsec-run --detach --name h --network '{"allow":[
+	{"domain":"allowed.test","proto":"any","ports":[80,443]}]}'
+is "$(field "$out" .network)" routed "a sandbox with one of the two names" ||
+	diag "$out$err"
+# What curl says of shared.test at the address of allowed.test.
+shared() {
+	dsec-exec h -- curl -sk -m 5 -o /dev/null -w '%{http_code}' "$@" 2>/dev/null
+}
+is "$(dsec-exec h -- curl -sk -m 5 https://allowed.test/x | jq -r .path)" /x \
+	"the name that is allowed"
+is "$(shared --connect-to shared.test:443:allowed.test:443 \
+	https://shared.test/x)" 000 "another name in the handshake"
+is "$(shared --resolve shared.test:443:198.51.100.10 https://shared.test/x)" 000 \
+	"with the address that was learned"
+is "$(shared https://198.51.100.10/x)" 000 "none at all"
+is "$(shared --resolve ALLOWED.test:443:198.51.100.10 https://ALLOWED.test/x)" 200 \
+	"upper case is the same name"
+is "$(world_saw '.sni == "shared.test" or .host == "shared.test"')" 0 \
+	"nothing of it came there"
+wait_for 5 sh -c 'dsec-net h --denied | grep -q "\"why\":\"sni\""'
+ok $? "and it is told"
+dsec-exec h -- python3 -c 'import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.sendto(b"x", ("198.51.100.10", 443))' >"$T/out" 2>&1
+udp443='"port":443,"proto":"udp"'
+wait_for 5 sh -c "dsec-net h --denied | grep -q '$udp443'"
+ok $? "UDP 443 is refused, even by a rule that has it"
+dsec-pause --stop --grace 0 h >"$T/out"
+
 # --- what names may lead to (field report 77) --------------------------------------
 for name in private loopback metadata node mapped nat64 toprivate; do
 	dsec-exec r -- getent ahosts $name.test >"$T/out" 2>&1
@@ -102,7 +132,7 @@ n=$(transit nft -j list set inet dsec dns4 |
 [ "$(cat "$T/many")" -gt 16 ] && [ "$n" -le 2048 ]
 ok $? "a name with a thousand addresses: $(cat "$T/many") seen, $n kept"
 is "$(transit nft -j list set inet dsec dns4 | jq '[.nftables[].set.elem // [] |
-	.[] | .elem.timeout | select(. == null or . < 60 or . > 7200)] |
+	.[] | .elem.timeout | select(. == null or . < 60 or . > 3630)] |
 	length')" 0 "each for a time"
 is "$(dsec-exec r -- curl -s -m 5 http://short.test/x | jq -r .path)" /x \
 	"a TTL of nothing is usable"

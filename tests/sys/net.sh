@@ -18,6 +18,8 @@
 #                       ca.pem, zone.json for names of the test's own, www/)
 #   in_world CMD...     run there; in_attacker CMD... likewise
 #   net_end             it is gone
+#   wheel DIR NAME      a Python package NAME with its page, as an index has it,
+#                       in DIR: "answer = 42"
 #   world_saw FILTER    how many lines of world.log match the jq filter
 #   dns_saw NAME        how many queries for NAME, or below it, came upstream
 
@@ -116,4 +118,24 @@ world_saw() {
 dns_saw() {
 	touch "$W/dns.log"
 	jq -r .name "$W/dns.log" | grep -cE "(^|\.)$1\$"
+}
+
+wheel() {
+	mkdir -p "$1/$2"
+	python3 - "$1/$2" "$2" <<-'END'
+	import sys, zipfile
+	where, name = sys.argv[1:]
+	info = name + "-1.0.dist-info/"
+	wheel = name + "-1.0-py3-none-any.whl"
+	with zipfile.ZipFile(where + "/" + wheel, "w") as z:
+	    z.writestr(name + ".py", "answer = 42\n")
+	    z.writestr(info + "METADATA",
+	               "Metadata-Version: 2.1\nName: %s\nVersion: 1.0\n" % name)
+	    z.writestr(info + "WHEEL",
+	               "Wheel-Version: 1.0\nGenerator: test\n"
+	               "Root-Is-Purelib: true\nTag: py3-none-any\n")
+	    z.writestr(info + "RECORD", "")
+	with open(where + "/index.html", "w") as page:
+	    page.write("<a href=\"%s\">%s</a>\n" % (wheel, wheel))
+	END
 }

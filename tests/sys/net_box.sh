@@ -22,7 +22,7 @@ box_new() {
 		: >"$0/up"
 		exec sleep 3600' "$T/$1" &
 	eval "$1=$!"
-	wait_for 10 test -e "$T/$1/up"
+	wait_for 30 test -e "$T/$1/up"
 }
 
 box_end() {
@@ -54,5 +54,5 @@ helper_end() {
 	box_pid=$(keeper)
 	kill "$box_pid"
 	# shellcheck disable=SC2016
-	wait_for 10 sh -c '! kill -0 "$0" 2>/dev/null' "$box_pid"
+	wait_for 30 sh -c '! kill -0 "$0" 2>/dev/null' "$box_pid"
 }

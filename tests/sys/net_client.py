@@ -101,9 +101,13 @@ def mode_probe(name, port):
 
 
 def mode_quick(name, port):
-    """The same, and was it within a second?"""
+    """The same, and was it within a second?  A reset may come while it still
+    connects."""
     addr, t = address(name), time.monotonic()
-    r = end_of(connect(addr, port))
+    try:
+        r = end_of(connect(addr, port))
+    except OSError as e:
+        r = word(e)
     return r + (" soon" if time.monotonic() - t < 1 else " late")
 
 
@@ -225,7 +229,10 @@ def mode_many(name, port, count):
     for _ in range(int(count)):
         s = socket.socket()
         s.settimeout(LIMIT_S)
-        s.connect((addr, int(port)))
+        try:
+            s.connect((addr, int(port)))
+        except OSError:  # refused that fast
+            continue
         all.append(s)
     for s in all:
         try:

@@ -92,6 +92,15 @@ if [ "$image" = host ]; then
 	timeout 100 dsec-pause --stop --grace 0 --task job-42 >"$T/stopped"
 	done_testing
 fi
+# Once they have what they hold: to make it takes each a part of a CPU.
+# shellcheck disable=SC2317 # by wait_for
+all_count() {
+	for id in $(dsec-ps --label disk=yes | jq -r .sandbox); do
+		[ -s "$DSEC_LIB/sb/$id/upper/tmp/n" ] || return 1
+	done
+}
+wait_for 300 all_count
+ok $? "all of them count"
 before=$(available_mb)
 held=$(dsec-ps --label disk=yes --stats | jq -s 'map(.memory_bytes) | add')
 t0=$(uptime_ms)

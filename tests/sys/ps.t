@@ -66,6 +66,32 @@ kill -KILL $exec_pid
 wait $exec_pid 2>/dev/null
 is "$(dsec-ps | jq -r .state)" running "dsec-exec is killed: it runs on"
 
+# --- a stop that was answered: what is still taken apart behind it is stopped.
+# Its end waits for the ledger, with nothing left of it but the claim.
+behind=$(create '{"name":"behind"}')
+exec 9<"$DSEC_RUN/ledger"
+flock 9
+run timeout 30 dsec-pause --stop --grace 0 behind
+is "$status $(field "$out" .state)" "0 stopped" "a stop is answered"
+# shellcheck disable=SC2317 # by wait_for
+taken_apart() {
+	[ ! -e "$DSEC_RUN/sb/$behind/ctl.sock" ] && [ ! -e "$DSEC_LIB/sb/$behind" ]
+}
+wait_for 10 taken_apart
+ok $? "all of it goes"
+ok "$([ -e "$DSEC_RUN/sb/$behind/claim.json" ]; echo $?)" "but its claim"
+is "$(dsec-ps | jq -r "select(.sandbox==\"$behind\") | .state+\" \"+.outcome")" \
+	"stopped killed" "which is listed as stopped, with its outcome"
+run timeout 10 dsec-ps "$behind"
+is "$(field "$out" '.state+" "+.outcome')" "stopped killed" "by its id too"
+exec 9<&-
+# shellcheck disable=SC2317 # by wait_for
+unlisted() {
+	[ -z "$(dsec-ps | jq -r "select(.sandbox==\"$behind\")")" ]
+}
+wait_for 10 unlisted
+ok $? "and at last not at all"
+
 # --- memory: the command dies of it, the sandbox does not (field report 56)
 run timeout 30 dsec-exec --cmd 'tail /dev/zero' stats
 json_is "$out" '["oom",64]' "out of memory is told, with the limit" \

@@ -26,10 +26,55 @@ known() { # SANDBOX
 		checkpointable}'
 }
 
-# A sandbox with a little state in it: a counter, from 1 on, once in 50 ms.
-counting='i=0; while :; do i=$((i + 1)); echo $i >/srv/n; sleep 0.05; done'
+# A sandbox with a little state in it: a counter, from 1 on, once in 50 ms.  It
+# may be stopped at any moment: the file is never without a number.
+counting='i=0; while :; do i=$((i + 1)); echo $i >>/srv/n; sleep 0.05; done'
 counted() { # SANDBOX
-	timeout 60 dsec-exec "$1" -- cat /srv/n
+	timeout 60 dsec-exec "$1" -- tail -n 1 /srv/n
+}
+counts() { # SANDBOX
+	[ "$(counted "$1" 2>"$T/null")" -gt 0 ] 2>"$T/null"
+}
+
+none_of() { # PATH...
+	[ -z "$(ls -d "$@" 2>"$T/null")" ]
+}
+
+# Its supervisor is killed, and holds nothing any more.
+kill_box() { # SANDBOX
+	box=$(dsec-ps "$1" | jq .supervisor_pid)
+	kill -KILL "$box"
+	# shellcheck disable=SC2016 # expanded there
+	wait_for 20 sh -c '! kill -0 "$0"' "$box" 2>"$T/null"
+}
+
+# One that is on the disk is stopped, and its supervisor is killed at its first
+# removal of a file, at its second, and so on: once the end was answered it
+# does not come back.
+killed_at_the_end() {
+	if ! command -v strace >/dev/null; then
+		skip "supervisors that are killed at the end" "no strace"
+		return
+	fi
+	bad=''
+	for n in 1 2 3; do
+		s=$(create '{"image":"root/matrix:1","memory_limit_mb":64}')
+		timeout 100 dsec-pause --disk "$s" >"$T/x" 2>&1
+		pid=$(dsec-ps "$s" | jq .supervisor_pid)
+		strace -qq -o "$T/trace" -p "$pid" -e trace=unlink,unlinkat -e \
+			inject=unlink,unlinkat:signal=KILL:when="$n" &
+		tracer=$!
+		wait_for 10 grep -q "^TracerPid:.$tracer\$" "/proc/$pid/status"
+		timeout 60 dsec-pause --stop --grace 0 "$s" >"$T/x"
+		wait "$tracer"
+		grep -q 'killed by SIGKILL' "$T/trace" || bad="$bad $n:alive"
+		now="$(jq -r .state "$T/x") $(dsec-ps "$s" |
+			jq -r '.state+" "+.outcome')"
+		[ "$now" = "stopped stopped killed" ] || bad="$bad $n:$now"
+		timeout 60 dsec-pause --resume "$s" >"$T/x" &&
+			bad="$bad $n:resumed"
+	done
+	is "$bad" "" "killed when its end was answered: it has ended"
 }
 
 first_life() {
@@ -54,6 +99,7 @@ first_life() {
 	ok $? "a sandbox of 26 processes"
 	for x in named layer gone frozen runs; do
 		timeout 60 dsec-exec $x --detach -- sh -c "$counting" >"$T/x" 2>&1
+		wait_for 20 counts $x
 	done
 	before=$(known m)
 	pids=$(timeout 60 dsec-exec m -- sh -c 'cat /srv/m/r/*' | cut -d' ' -f1,2)
@@ -63,26 +109,28 @@ first_life() {
 	[ "$status" -eq 0 ] || diag "$out"
 
 	# --- the supervisor alone
-	kill -KILL "$(dsec-ps gone | jq .supervisor_pid)"
+	kill_box gone
 	is "$(dsec-ps gone | jq -r '"\(.state) \(.level) \(.recovery)"')" \
 		"paused disk true" "a killed supervisor: listed as waiting"
-	[ "$(counted gone)" -gt 0 ]
+	counts gone
 	ok $? "a command finds it, with a new supervisor, running"
 	run timeout 60 dsec-pause --disk gone
 	is "$status" 0 "it is paused to disk again"
-	kill -KILL "$(dsec-ps gone | jq .supervisor_pid)"
+	kill_box gone
 	run timeout 60 dsec-doctor --fix --only dead --json
 	is "$(dsec-ps gone | jq -r '"\(.state) \(.level) \(.recovery)"')" \
 		"paused disk null" "dsec-doctor --fix recovers it as well"
-	kill -KILL "$(dsec-ps gone | jq .supervisor_pid)"
+	kill_box gone
 	run timeout 60 dsec-pause --stop gone
 	is "$status $(field "$out" '.state+" "+.outcome')" "0 stopped killed" \
 		"and it can be ended instead"
-	is "$(ls -d "$DSEC_LIB/sb/$gone" "$DSEC_RUN/sb/$gone" 2>/dev/null)" "" \
-		"of which nothing is left"
+	# What is answered at once is finished behind.
+	wait_for 20 none_of "$DSEC_LIB/sb/$gone" "$DSEC_RUN/sb/$gone"
+	ok $? "of which nothing is left"
 	run timeout 60 dsec-ps "$gone"
 	is "$(field "$out" '.state+" "+.outcome')" "stopped killed" "but its record"
-	kill -KILL "$(dsec-ps runs | jq .supervisor_pid)"
+	killed_at_the_end
+	kill_box runs
 	run dsec-ps --wait --timeout 20s "$runs"
 	is "$(field "$out" .outcome)" "supervisor-lost" \
 		"one that runs is lost with its supervisor"
@@ -160,7 +208,7 @@ second_life() {
 
 	# What hindered the others goes away.
 	run timeout 60 dsec-pause --stop "$taker"
-	[ "$(counted "$named")" -gt 0 ]
+	counts "$named"
 	ok $? "with its name free, the next command finds the other one"
 	is "$(dsec-ps named | jq -r .sandbox)" "$named" "by name, too"
 	run timeout 60 dsec-pause --resume "$layer"
@@ -171,7 +219,7 @@ second_life() {
 
 	# No room for another sandbox: refused, kept.
 	run timeout 60 dsec-pause --disk named
-	kill -KILL "$(dsec-ps named | jq .supervisor_pid)"
+	kill_box named
 	echo '{"max_sandboxes":1}' >"$DSEC_CONFIG/node.json"
 	run timeout 60 dsec-pause --resume "$named"
 	is "$status $(field "$out" .error.code)" "75 count" "no room: told"

@@ -115,7 +115,7 @@ is "$(dsec-ps src | jq -r '.state+" "+.level')" "paused disk" \
 
 # --- a supervisor killed while its sandbox comes back -------------------------
 
-engine 60000 restore half
+engine 15000 restore half # the client asks twice
 timeout 60 dsec-pause --resume src >"$T/resume" 2>&1 </dev/null &
 resume=$!
 wait_for 30 test -s "$T/hangs"
@@ -125,6 +125,26 @@ isnt $? 0 "a supervisor killed meanwhile: that fails"
 engine 60000
 is "$(dsec-ps "$src" | jq -r '.state+" "+.level')" "paused disk" \
 	"it is on the disk all the same"
+# Nobody is there who would ask again.
+engine 60000 restore half
+dsec-pause --resume src >"$T/resume" 2>&1 </dev/null &
+resume=$!
+wait_for 30 test -s "$T/hangs"
+kill -KILL "$resume" "$(jq .supervisor_pid "$DSEC_RUN/sb/$src/state.json")"
+wait "$resume" 2>/dev/null
+engine 60000
+# shellcheck disable=SC2317 # by wait_for
+waits() {
+	[ "$(dsec-ps "$src" | jq .recovery)" = true ]
+}
+wait_for 20 waits
+ok $? "with the client killed, too, it waits for a supervisor"
+is "$(dsec-ps src | jq -r '.sandbox+" "+.state+" "+.level')" \
+	"$src paused disk" "and is found by its name"
+# A claim is given back from its name to itself, and who does that may be killed.
+rm "$DSEC_RUN/name/src"
+is "$(dsec-ps src | jq -r '.sandbox+" "+.state+" "+.level')" \
+	"$src paused disk" "even if the name was given back already"
 was=$(counted "$src")
 is "$(timeout 60 dsec-exec src -- echo up </dev/null)" up \
 	"and the next who asks has it back"

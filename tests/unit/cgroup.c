@@ -346,6 +346,7 @@ static void test_leaves(const struct cgroup_root *root)
 	ok(same_pids(root, NULL, a, b), "and both are the sandbox's");
 	good(cgroup_freeze(root, "lvs", true, 5000, &e), &e, "all freezes");
 	is_int(cgroup_is_frozen(root, "lvs", "init", &e), 1, "all is frozen");
+	is_int(cgroup_is_frozen(root, "lvs", NULL, &e), 1, "as a whole");
 	good(cgroup_freeze(root, "lvs", false, 5000, &e), &e, "and thaws");
 	is_int(cgroup_is_frozen(root, "lvs", "e7", &e), 1, "the leaf does not");
 	good(cgroup_leaf_freeze(root, "lvs", "e7", false, 5000, &e), &e,

@@ -36,7 +36,8 @@ static void test_default(void)
 	ok(netconf_load(config, &c, &e) == 0, "no file is all defaults");
 	is_str(netcidr_text(&c.pool, buf), "100.96.0.0/16", "the pool");
 	is_str(netcidr_text(&c.uplink, buf), "100.127.255.0/30", "the uplink");
-	ok(c.masquerade && c.dns.nservers >= 1 && c.limits.connections == 200,
+	ok(c.masquerade && c.dns.nservers >= 1 && c.limits.connections == 200 &&
+		   c.open_files == 1048576,
 	   "and the rest");
 }
 
@@ -61,7 +62,7 @@ static void test_file(void)
 			"'uplink':{'address':'10.1.0.0/30','masquerade':false},"
 			"'exceptions':[{'cidr':'10.2.0.0/16','ports':[3141]}],"
 			"'cluster':['203.0.113.0/24'],"
-			"'limits':{'connections':7}}");
+			"'limits':{'connections':7},'open_files':512}");
 	ok(netconf_load(config, &c, &e) == 0, "a whole file %s", e.msg);
 	ok(c.dns.nservers == 4 && is_server(&c, 0, AF_INET, 53) &&
 		   is_server(&c, 1, AF_INET, 5353) &&
@@ -69,7 +70,7 @@ static void test_file(void)
 		   is_server(&c, 3, AF_INET6, 54),
 	   "four servers");
 	ok(!c.masquerade && c.limits.connections == 7 &&
-		   c.limits.dns_per_s == 100,
+		   c.limits.dns_per_s == 100 && c.open_files == 512,
 	   "what it says, and defaults for the rest");
 	ok(netconf_deny(&c, &d, &e) == 0, "what is denied");
 	netaddr_parse("203.0.113.9", &a);
@@ -103,6 +104,9 @@ static void test_bad_files(void)
 		{"{'cluster':['a']}", "cluster[0]"},
 		{"{'mirrors':{'pypi':[{'domain':'x y'}]}}", "mirrors.pypi[0]"},
 		{"{'limits':{'connections':0}}", "limits"},
+		{"{'open_files':31}", "open_files"},
+		{"{'open_files':1048577}", "open_files"},
+		{"{'open_files':'512'}", "open_files"},
 		{"{'pools':1}", "pools"},
 		{"nonsense", "net.json"},
 	};
