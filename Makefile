@@ -6,7 +6,7 @@
 # make check           unit, command-line and system tests (as root)
 # make check-big       slow suites; check-vm: the suite in a full guest
 # make check-ckpt      the long ones of checkpoints; check-rounds: over and over
-# make check-net       network policy
+# make check-net       network policy; check-serve: many machines, and the SDK
 # make lint fmt        static checks; rewrite the formatting
 # make bench fuzz man  ratios beside peers; fuzz targets; read the pages
 # make install         DESTDIR=, PREFIX=/usr/local
@@ -76,7 +76,7 @@ INTERNAL := $(foreach p,$(PROGS),$(if $($(p)_INTERNAL),$(p)))
 PUBLIC := $(filter-out $(INTERNAL),$(PROGS))
 TARGETS := $(PUBLIC:%=$(BIN)/%) $(INTERNAL:%=$(LIBEXEC)/%) $(INSTALL_LIBEXEC)
 
-.PHONY: all deps quickstart check check-base check-quick check-unit check-big check-ckpt check-net check-rounds check-vm lint fmt \
+.PHONY: all deps quickstart check check-base check-quick check-unit check-big check-ckpt check-net check-serve check-rounds check-vm lint fmt \
 	fmt-check bench fuzz man install new clean tests
 .DEFAULT_GOAL := all
 .SECONDARY:
@@ -137,11 +137,13 @@ $(B)/bench/%: tests/bench/%.c $(B)/libdsec.a
 
 tests: all $(UNIT) $(HELPERS) $(BENCH) $(FUZZ)
 
-# Those of checkpoints and of network policy are suites of their own too.
+# Those of checkpoints, of network policy and of the daemons are suites of
+# their own too.
 CKPT_TESTS := $(sort $(filter $(addprefix tests/sys/,box-disk.t ckpt-%.t \
 	engine-%.t fork%.t matrix.t pause-many.t pause-readme.t reboot.t \
 	reclaim.t restore%.t),$(wildcard tests/sys/*.t)))
 NET_TESTS := $(sort $(wildcard tests/sys/net-*.t))
+SERVE_TESTS := $(sort $(wildcard tests/sys/serve-*.t tests/sys/sdk-*.t))
 # Those that tests/rounds makes longer still.
 LONG_TESTS := $(addprefix tests/sys/,$(notdir $(wildcard tests/rounds/*.t)))
 run_tests = BUILD=$(B) BIN=$(abspath $(BIN)) tests/run
@@ -152,13 +154,17 @@ check: tests
 
 check-base: tests
 	$(run_tests) $(UNIT) $(sort $(wildcard tests/cli/*.t)) $(filter-out \
-		$(CKPT_TESTS) $(NET_TESTS),$(sort $(wildcard tests/sys/*.t)))
+		$(CKPT_TESTS) $(NET_TESTS) $(SERVE_TESTS), \
+		$(sort $(wildcard tests/sys/*.t)))
 
 check-ckpt: tests
 	$(run_tests) $(CKPT_TESTS)
 
 check-net: tests
 	$(run_tests) $(NET_TESTS)
+
+check-serve: tests
+	$(run_tests) $(SERVE_TESTS)
 
 # Without the sandboxes: what a sanitizer or valgrind build can run.
 check-quick: tests
