@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "serve/audit_priv.h"
 #include "wire/json.h"
 
@@ -511,25 +512,83 @@ int audit_sync(struct audit *a, struct err *e)
 		       a->path);
 }
 
-int audit_reopen(struct audit *a, struct err *e)
+/* Was it moved away, and nothing of anybody's put in its place?  (Who moves
+ * logs may have made an empty one.) */
+static int check_moved(const struct audit *a, struct err *e)
 {
-	auto_close int was = -1;
-	int fd, r;
+	struct stat ours, there;
 
-	r = audit_sync(a, e);
-	if (r < 0)
-		return r;
-	fd = open_file(a->path, O_EXCL, e);
-	if (fd == -EEXIST)
+	if (fstat(a->fd, &ours) < 0)
+		return err_sys(e, errno, "look at '%s'", a->path);
+	if (lstat(a->path, &there) < 0)
+		return errno == ENOENT
+			       ? 0
+			       : err_sys(e, errno, "look at '%s'", a->path);
+	if (ours.st_dev == there.st_dev && ours.st_ino == there.st_ino)
 		return err_set(e, -EEXIST, "exists", "'%s' was not moved away",
 			       a->path);
-	if (fd < 0)
-		return fd;
-	was = a->fd;
-	a->fd = fd;
-	r = lock(a, e);
+	return S_ISREG(there.st_mode) && there.st_size == 0
+		       ? 0
+		       : err_set(e, -EBADMSG, "configuration",
+				 "'%s' is another file now", a->path);
+}
+
+/* The first line of a file: so that it is never one without the chain, which a
+ * daemon that is started next would begin anew. */
+static int carry_on(struct audit *a, struct err *e)
+{
+	const struct audit_entry entry = {.program = "audit",
+					  .op = "continue",
+					  .at_ms = clock_wall_ms()};
+	int r = audit_add(a, &entry, NULL, e);
+
+	return r < 0 ? r : audit_sync(a, e);
+}
+
+/* A new file in place of the one that is open, with its first line. */
+static int put_new(struct audit *a, const char *path, struct err *e)
+{
+	int r = lock(a, e);
+
 	if (r == 0)
-		r = sync_dir(a->path, e);
+		r = carry_on(a, e);
+	if (r == 0 && rename(path, a->path) < 0)
+		r = err_sys(e, errno, "name '%s'", a->path);
+	if (r < 0)
+		(void)unlink(path);
+	return r < 0 ? r : sync_dir(a->path, e);
+}
+
+int audit_reopen(struct audit *a, struct err *e)
+{
+	char path[PATH_MAX];
+	struct audit was;
+	int r;
+
+	r = check_moved(a, e);
+	if (r == 0)
+		r = audit_sync(a, e);
+	if (r < 0)
+		return r;
+	if (snprintf(path, sizeof(path), "%s.new", a->path) >= PATH_MAX)
+		return err_sys(e, ENAMETOOLONG, "'%s'", a->path);
+	was = *a;
+	r = open_file(path, O_TRUNC, e);
+	if (r < 0)
+		return r;
+	a->fd = r;
 	a->good_len = 0;
+	r = put_new(a, path, e);
+	if (r == 0) {
+		fd_close(was.fd);
+		return 0;
+	}
+	/* As if the line of the new one had never been. */
+	fd_close(a->fd);
+	a->fd = was.fd;
+	a->tell_torn = was.tell_torn;
+	a->seq = was.seq;
+	memcpy(a->hash, was.hash, sizeof(a->hash));
+	keep(a, was.good_len, was.good_seq, was.good_hash);
 	return r;
 }

@@ -86,7 +86,9 @@ must_check int audit_add(struct audit *a, const struct audit_entry *entry,
 must_check int audit_sync(struct audit *a, struct err *e);
 
 /* audit_reopen(a, e): the log was moved away; go on, with the same chain, in a
- * new file of its name. */
+ * new file of its name, whose first line ("program":"audit","op":"continue")
+ * is there when the name is.  "exists": it was not moved; as after any other
+ * failure, it is written on where it was. */
 must_check int audit_reopen(struct audit *a, struct err *e);
 
 /* audit_torn(a): bytes that were taken off when it was opened. */

@@ -216,12 +216,36 @@ static void test_moved(void)
 		if (audit_verify(fd, &s, NULL) < 0)
 			abort();
 	}
-	ok(s.lines == 5 && s.last == 5 && !s.bad_line, "one chain over both");
+	ok(s.lines == 6 && s.last == 6 && !s.bad_line, "one chain over both");
 	a = start(NULL);
 	add(a, 1);
 	audit_close(a);
 	s = verify(path);
-	ok(s.first == 4 && s.last == 6 && !s.bad_line, "and after a start");
+	ok(s.first == 4 && s.last == 7 && !s.bad_line, "and after a start");
+	unlink(moved);
+
+	/* Nothing is written between the move and the next start. */
+	a = start(NULL);
+	if (rename(path, moved) < 0)
+		abort();
+	put("", 0, O_TRUNC); /* who moves it may make an empty one */
+	is_int(audit_reopen(a, &e), 0, "an empty one is in its place");
+	audit_close(a);
+	a = start(NULL);
+	add(a, 1);
+	s = verify(path);
+	ok(s.first == 8 && s.last == 9 && !s.bad_line,
+	   "the chain goes on where nothing was written");
+	if (rename(path, moved) < 0)
+		abort();
+	put("other\n", 6, O_TRUNC);
+	is_int(audit_reopen(a, &e), -EBADMSG, "another's file is left alone");
+	unlink(path);
+	add(a, 1);
+	is_int(audit_reopen(a, &e), 0, "until it is gone");
+	audit_close(a);
+	s = verify(path);
+	ok(s.first == 11 && !s.bad_line, "and nothing was lost");
 	unlink(moved);
 }
 
