@@ -240,7 +240,7 @@ install: all
 	install -m 644 share/completions/dsec \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	for u in share/systemd/*.service; do \
+	for u in share/systemd/*.service share/systemd/*.timer; do \
 		sed 's|/usr/local/bin/|$(PREFIX)/bin/|' $$u | install -m 644 \
 		/dev/stdin $(DESTDIR)$(PREFIX)/lib/systemd/system/$${u##*/} || \
 		exit 1; done

@@ -29,6 +29,29 @@ for unit in share/systemd/*.service; do
 	ok $? "$name is, and starts a program"
 	is "$(grep -v '^=/usr/bin/' "$T/programs")" "" "of the same prefix"
 done
+grep -q '^OnCalendar=' "$D/lib/systemd/system/dsec-serve-renew.timer"
+ok $? "certificates are renewed by a timer"
+is "$(find "$D/lib/systemd/system" -type f ! -name '*.service' \
+	! -name '*.timer')" "" "there are no other units"
+if command -v systemd-analyze >/dev/null; then
+	# The programs are not where they will be.
+	mkdir "$T/units"
+	for unit in "$D"/lib/systemd/system/*; do
+		sed "s,=/usr/bin/dsec,=$D/bin/dsec," "$unit" \
+			>"$T/units/${unit##*/}"
+	done
+	run systemd-analyze verify --man=no "$T"/units/*
+	is "$status $err" "0 " "systemd takes the units"
+else
+	skip "systemd takes the units" "there is no systemd-analyze"
+fi
+for unit in dsec-serve-node dsec-net; do
+	unlike "$(cat "$D/lib/systemd/system/$unit.service")" \
+		'^KillMode=(control-group|none)|^OOMPolicy=(stop|kill)' \
+		"$unit leaves sandboxes alone"
+done
+like "$(cat "$D/lib/systemd/system/dsec-serve-node.service")" \
+	'^KillMode=process$' "the node's end is nobody else's"
 [ -f "$D/share/dsec/python/dsec/py.typed" ] &&
 	PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$D/share/dsec/python \
 		python3 -c 'import dsec.sync'
