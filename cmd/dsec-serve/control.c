@@ -95,6 +95,7 @@ static void on_tick(struct loop *l, struct loop_timer *t)
 		reload(c);
 	}
 	tls_sweep(c->tls);
+	expiry_check(&c->expiry, c->tls);
 	members_tick(c);
 	placer_tick(c);
 	loop_timer_set(l, t, clock_ms() + TICK_MS);
@@ -107,10 +108,12 @@ static void on_signal(struct loop *l, struct loop_source *s, uint32_t events)
 
 	(void)events;
 	while (read(s->fd, &si, sizeof(si)) == (ssize_t)sizeof(si)) {
-		if (si.ssi_signo == SIGHUP)
-			reload(c);
-		else
+		if (si.ssi_signo != SIGHUP) {
 			loop_stop(l, 0);
+			continue;
+		}
+		control_audit_reopen(c);
+		reload(c);
 	}
 }
 
@@ -191,23 +194,31 @@ static void on_watch(void *arg, struct watch *w)
 {
 	struct control *c = arg;
 
-	for (const struct member *m = c->members; m; m = m->next)
-		if (m->kind == TLS_NODE)
-			watch_node(w, m->name,
-				   member_state_word(member_state(m)),
-				   member_state(m) == MEMBER_LIVE ? m->report
-								  : NULL);
+	const struct member *m = NULL;
+
+	while ((m = member_node(c, m)))
+		watch_node(w, m->name, member_state_word(member_state(m)),
+			   member_state(m) == MEMBER_LIVE ? m->report : NULL);
 }
 
 /* It is when it can place something. */
 static const char *unready(void *arg)
 {
 	struct control *c = arg;
-	struct member *m = c->members;
+	struct member *m = member_node(c, NULL);
 
-	while (m && (m->kind != TLS_NODE || member_state(m) != MEMBER_LIVE))
-		m = m->next;
+	if (expiry_over(c->tls))
+		return expiry_over(c->tls);
+	while (m && member_state(m) != MEMBER_LIVE)
+		m = member_node(c, m);
 	return m ? NULL : "no node is live";
+}
+
+static uint64_t until_ms(void *arg)
+{
+	const struct control *c = arg;
+
+	return tls_own_until_ms(c->tls);
 }
 
 static int open_watch(struct control *c, struct err *e)
@@ -217,6 +228,7 @@ static int open_watch(struct control *c, struct err *e)
 		.address = c->conf.control.metrics,
 		.server = c->server,
 		.refresh = on_watch,
+		.until_ms = until_ms,
 		.unready = unready,
 		.arg = c,
 	};

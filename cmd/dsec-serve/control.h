@@ -2,12 +2,12 @@
 #ifndef DSEC_SERVE_CONTROL_H
 #define DSEC_SERVE_CONTROL_H
 
-#include <netinet/in.h>
-
+#include "expiry.h"
 #include "serve.h"
 #include "serve/audit.h"
 #include "serve/auth.h"
 #include "serve/coproc.h"
+#include "serve/lookup.h"
 #include "watch.h"
 
 /*
@@ -15,9 +15,8 @@
  * controls it has connections to; a *query* is a request to one of them; a
  * *job* is what it does about a request (a call) of a client.
  */
-#define LOST_MS	 120000 /* a member that was not seen for so long */
-#define FRESH_MS 5000	/* ... whose report is this old is not live */
-#define CODE_LEN 4	/* letters of an id that say whose it is */
+#define FRESH_MS 5000 /* a member whose report is this old is not live */
+#define CODE_LEN 4    /* letters of an id that say whose it is */
 
 struct control;
 struct member;
@@ -41,7 +40,9 @@ struct member {
 	char name[TLS_NAME_MAX + 1];
 	char address[SERVECONF_ADDR_MAX];
 	char code[CODE_LEN + 1]; /* of a node: "" until it is known */
-	bool said;		 /* by serve.json; else by a peer */
+	bool said;		 /* by serve.json */
+	uint64_t told_ms;	 /* when a peer last said it; 0: none has */
+	bool left; /* nobody says it any more: it ends with its connection */
 	bool up;
 	struct conn *conn; /* NULL: none */
 	struct loop_timer again;
@@ -53,8 +54,7 @@ struct member {
 	struct query *reporting;
 	struct query *asks[ASK_BUCKETS];
 	unsigned nasks;
-	struct sockaddr_storage addr;
-	socklen_t addr_len; /* 0: not known */
+	struct lookup *lookup; /* its address is being found out */
 };
 
 struct query_ops {
@@ -77,6 +77,9 @@ int members_load(struct control *c, struct err *e);
 void members_tick(struct control *c);
 void members_close(struct control *c);
 
+/* member_node(c, after): the nodes there are, one by one; NULL is the end, and
+ * where it begins. */
+struct member *member_node(const struct control *c, const struct member *after);
 struct member *member_by_code(struct control *c, const char *id);
 struct member *member_by_name(struct control *c, const char *name);
 enum member_state member_state(const struct member *m);
@@ -129,7 +132,6 @@ struct job {
 	bool waits; /* for the placer to be told of nodes */
 	int64_t placement;
 	json_t *avoid;
-	struct member *node;
 	unsigned tries;
 	struct err refusal;
 	/* streams */
@@ -151,11 +153,13 @@ struct control {
 	struct serveconf conf;
 	struct auth *auth;
 	struct tls *tls;
+	struct expiry expiry;
 	struct conn_env env;
 	struct server *server;
 	struct watch *watch; /* or NULL */
 	struct audit *audit; /* or NULL */
 	struct member *members;
+	unsigned lookups; /* under way */
 	struct coproc *place;
 	char place_path[PATH_MAX];
 	const char *place_argv[2];
@@ -176,6 +180,8 @@ must_check int control_audit_open(struct control *c, const char *dir,
 				  struct err *e);
 void control_audit_denied(struct control *c, const struct call *k,
 			  const json_t *rec);
+/* control_audit_reopen(c): it may have been moved away. */
+void control_audit_reopen(struct control *c);
 
 /* control_route.c */
 extern const struct server_ops control_ops;

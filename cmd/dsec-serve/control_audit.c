@@ -26,6 +26,17 @@ int control_audit_open(struct control *c, const char *dir, struct err *e)
 	return audit_open(path, c->loop, &c->audit, e);
 }
 
+void control_audit_reopen(struct control *c)
+{
+	struct err e = {0};
+	int r = c->audit ? audit_reopen(c->audit, &e) : 0;
+
+	if (r == 0 && c->audit)
+		log_info("the audit log goes on in a new file");
+	else if (r < 0 && r != -EEXIST)
+		log_err(&e);
+}
+
 void control_audit_denied(struct control *c, const struct call *k,
 			  const json_t *rec)
 {

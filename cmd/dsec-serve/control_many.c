@@ -136,6 +136,7 @@ void many_begin(struct job *j, json_t *req, bool keep,
 		void (*fn)(struct job *j))
 {
 	static const struct query_ops ops = {on_event, on_end, on_lost};
+	struct member *m = NULL;
 	struct err e = {0};
 	struct part *p, *first;
 
@@ -147,8 +148,8 @@ void many_begin(struct job *j, json_t *req, bool keep,
 	j->missing = NULL;
 	/* One that is over when all others are: so that the end comes once. */
 	first = part_new(j, NULL, keep);
-	for (struct member *m = j->c->members; first && m; m = m->next) {
-		if (m->kind != TLS_NODE || member_state(m) == MEMBER_LOST)
+	while (first && (m = member_node(j->c, m))) {
+		if (member_state(m) == MEMBER_LOST)
 			continue;
 		p = part_new(j, m, keep);
 		if (p &&

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -15,9 +14,18 @@
 #define BACKOFF_MAX_MS 3000
 #define REPORT_MS      1000
 #define SILENT_MS      10000 /* a report that does not come: connect anew */
-#define PEER_MS	       30000 /* between asking a control which nodes it knows */
+#define PEER_MS	       5000  /* between asking a control which nodes it knows */
+#define LOOKUPS_MAX    32    /* names that are resolved at once */
 
 static void connect_to(struct member *m);
+
+static void stop_lookup(struct member *m)
+{
+	if (!m->lookup)
+		return;
+	lookup_free(steal_ptr(m->lookup));
+	m->c->lookups--;
+}
 
 /* --- asks ------------------------------------------------------------------
  */
@@ -58,7 +66,8 @@ int member_gone(const struct member *m, struct err *e)
 {
 	if (member_state(m) == MEMBER_LOST)
 		err_set(e, -EHOSTDOWN, "node_lost",
-			"node %s has not been seen for 2 minutes", m->name);
+			"node %s has not been seen for %u s", m->name,
+			m->c->conf.lost_ms / 1000);
 	else
 		err_set(e, -EHOSTUNREACH, "node_away",
 			"node %s cannot be reached now", m->name);
@@ -151,7 +160,8 @@ enum member_state member_state(const struct member *m)
 
 	if (m->up && m->report_ms && now - m->report_ms < FRESH_MS)
 		return MEMBER_LIVE;
-	return now - m->seen_ms < LOST_MS ? MEMBER_AWAY : MEMBER_LOST;
+	return now - m->seen_ms < m->c->conf.lost_ms ? MEMBER_AWAY
+						     : MEMBER_LOST;
 }
 
 const char *member_state_word(enum member_state s)
@@ -159,13 +169,21 @@ const char *member_state_word(enum member_state s)
 	return s == MEMBER_LIVE ? "live" : s == MEMBER_AWAY ? "away" : "lost";
 }
 
+struct member *member_node(const struct control *c, const struct member *after)
+{
+	struct member *m = after ? after->next : c->members;
+
+	while (m && (m->kind != TLS_NODE || m->left))
+		m = m->next;
+	return m;
+}
+
 struct member *member_by_code(struct control *c, const char *id)
 {
-	struct member *m, *found = NULL;
+	struct member *m = NULL, *found = NULL;
 
-	for (m = c->members; m; m = m->next) {
-		if (m->kind != TLS_NODE || !*m->code ||
-		    strncmp(m->code, id, CODE_LEN))
+	while ((m = member_node(c, m))) {
+		if (!*m->code || strncmp(m->code, id, CODE_LEN))
 			continue;
 		/* A machine may have come back under another name. */
 		if (!found || m->seen_ms > found->seen_ms)
@@ -186,16 +204,19 @@ static struct member *find_member(struct control *c, enum tls_kind kind,
 
 struct member *member_by_name(struct control *c, const char *name)
 {
-	return find_member(c, TLS_NODE, name);
+	struct member *m = find_member(c, TLS_NODE, name);
+
+	return m && !m->left ? m : NULL;
 }
 
 bool nodes_unsure(struct control *c, bool *ret_lost)
 {
+	struct member *m = NULL;
 	bool unsure = false;
 
 	*ret_lost = false;
-	for (struct member *m = c->members; m; m = m->next) {
-		if (m->kind != TLS_NODE || *m->code)
+	while ((m = member_node(c, m))) {
+		if (*m->code)
 			continue;
 		unsure |= member_state(m) == MEMBER_AWAY;
 		*ret_lost |= member_state(m) == MEMBER_LOST;
@@ -231,30 +252,50 @@ static void take_report(struct member *m, json_t *rec)
 	placer_report(m);
 }
 
-/* A node that a peer knows, and we do not. */
+static struct member *member_new(struct control *c, enum tls_kind kind,
+				 const char *name)
+{
+	struct member *m = calloc(1, sizeof(*m));
+
+	if (!m)
+		return NULL;
+	m->c = c;
+	m->kind = kind;
+	m->seen_ms = clock_ms();
+	snprintf(m->name, sizeof(m->name), "%s", name);
+	m->next = c->members;
+	c->members = m;
+	return m;
+}
+
+static void set_address(struct member *m, const char *address)
+{
+	if (!strcmp(m->address, address))
+		return;
+	snprintf(m->address, sizeof(m->address), "%s", address);
+	stop_lookup(m);
+	if (m->conn)
+		conn_cut(m->conn, NULL);
+}
+
+/* A node that a peer's serve.json says.  Where ours does, that holds. */
 static void take_node(struct control *c, const json_t *o)
 {
 	const char *name = json_str(o, "name"), *code = json_str(o, "code");
 	const char *address = json_str(o, "address");
-	struct member *m = member_by_name(c, name);
+	struct member *m = find_member(c, TLS_NODE, name);
 
 	if (!tls_name_ok(name) || strlen(address) >= SERVECONF_ADDR_MAX ||
 	    (*code && strlen(code) != CODE_LEN))
 		return;
-	if (!m && !strcmp(json_str(o, "state"), "lost"))
+	if (!m)
+		m = member_new(c, TLS_NODE, name);
+	if (!m)
 		return;
-	if (!m) {
-		m = calloc(1, sizeof(*m));
-		if (!m)
-			return;
-		m->c = c;
-		m->kind = TLS_NODE;
-		snprintf(m->name, sizeof(m->name), "%s", name);
-		snprintf(m->address, sizeof(m->address), "%s", address);
-		m->seen_ms = clock_ms();
-		m->next = c->members;
-		c->members = m;
-	}
+	m->told_ms = clock_ms();
+	m->left = false;
+	if (!m->said)
+		set_address(m, address);
 	if (!*m->code)
 		memcpy(m->code, code, strlen(code) + 1);
 }
@@ -366,7 +407,7 @@ static void on_gone(void *arg, struct conn *c, const struct err *why)
 	m->conn = NULL;
 	m->up = false;
 	lose_asks(m);
-	if (!m->c->closing)
+	if (!m->c->closing && !m->left)
 		again_later(m);
 }
 
@@ -374,33 +415,7 @@ static const struct conn_ops ops = {.up = on_up,
 				    .line = on_line,
 				    .gone = on_gone};
 
-static void look_up(struct member *m)
-{
-	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
-				       .ai_flags = AI_NUMERICSERV};
-	const char *colon = strrchr(m->address, ':');
-	struct addrinfo *ai = NULL;
-	char host[SERVECONF_ADDR_MAX];
-	size_t n;
-
-	if (!colon)
-		return;
-	n = (size_t)(colon - m->address);
-	snprintf(host, sizeof(host), "%.*s", (int)n, m->address);
-	if (n > 2 && host[0] == '[') {
-		host[n - 1] = '\0';
-		memmove(host, host + 1, n - 1);
-	}
-	if (getaddrinfo(host, colon + 1, &hints, &ai) != 0 || !ai) {
-		log_error("'%s' of %s cannot be resolved", host, m->name);
-		return;
-	}
-	memcpy(&m->addr, ai->ai_addr, ai->ai_addrlen);
-	m->addr_len = ai->ai_addrlen;
-	freeaddrinfo(ai);
-}
-
-static void connect_to(struct member *m)
+static void connect_at(struct member *m, const struct lookup_addr *at)
 {
 	struct tls_ident want = {.kind = m->kind};
 	const struct conn_conf conf = {.peer = &want, .ops = &ops, .arg = m};
@@ -408,13 +423,10 @@ static void connect_to(struct member *m)
 	int fd;
 
 	snprintf(want.name, sizeof(want.name), "%s", m->name);
-	if (!m->addr_len)
-		look_up(m);
-	fd = m->addr_len ? socket(m->addr.ss_family,
-				  SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)
-			 : -1;
+	fd = socket(at->addr.ss_family,
+		    SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0 ||
-	    (connect(fd, (struct sockaddr *)&m->addr, m->addr_len) < 0 &&
+	    (connect(fd, (const struct sockaddr *)&at->addr, at->len) < 0 &&
 	     errno != EINPROGRESS)) {
 		if (fd >= 0)
 			fd_close(fd);
@@ -427,12 +439,47 @@ static void connect_to(struct member *m)
 	}
 }
 
+static void on_found(void *arg, const struct lookup_addr *found,
+		     const struct err *why)
+{
+	struct member *m = arg;
+
+	m->lookup = NULL;
+	m->c->lookups--;
+	if (found) {
+		connect_at(m, found);
+		return;
+	}
+	if (!m->backoff_ms)
+		log_error("%s %s: %s", tls_kind_name(m->kind), m->name,
+			  why->msg);
+	again_later(m);
+}
+
+/* A name is looked up each time: what it stands for may have moved. */
+static void connect_to(struct member *m)
+{
+	struct lookup_addr at;
+	struct err e = {0};
+
+	if (lookup_numeric(m->address, &at) == 0) {
+		connect_at(m, &at);
+		return;
+	}
+	if (m->c->lookups < LOOKUPS_MAX &&
+	    lookup_new(m->c->loop, m->address, on_found, m, &m->lookup, &e) ==
+		    0)
+		m->c->lookups++;
+	else
+		again_later(m);
+}
+
 static void on_again(struct loop *l, struct loop_timer *t)
 {
 	struct member *m = t->arg;
 
 	(void)l;
-	if (!m->conn)
+	if (!m->conn && !m->lookup && !m->left)
 		connect_to(m);
 }
 
@@ -441,7 +488,7 @@ static void check(struct member *m, uint64_t now)
 	const uint64_t every = m->kind == TLS_NODE ? REPORT_MS : PEER_MS;
 	struct err e = {0};
 
-	if (!m->conn && !m->again.at_ms) {
+	if (!m->conn && !m->lookup && !m->again.at_ms) {
 		m->again = (struct loop_timer){.fn = on_again, .arg = m};
 		connect_to(m);
 	}
@@ -455,10 +502,29 @@ static void check(struct member *m, uint64_t now)
 	}
 }
 
-/* Nobody's: neither the configuration's nor seen for long. */
-static bool is_stale(const struct member *m)
+/* A peer that has not answered since it said it, says it still. */
+static bool is_told(const struct member *m)
 {
-	return !m->said && !m->conn && member_state(m) == MEMBER_LOST;
+	const struct member *p = m->c->members;
+
+	if (!m->told_ms)
+		return false;
+	while (p &&
+	       (p->kind != TLS_CONTROL || p->left || p->report_ms > m->told_ms))
+		p = p->next;
+	return p != NULL;
+}
+
+static void leave(struct member *m)
+{
+	log_info("%s %s is not in the configuration any more",
+		 tls_kind_name(m->kind), m->name);
+	m->left = true;
+	stop_lookup(m);
+	loop_timer_set(m->c->loop, &m->again, 0);
+	placer_forget(m);
+	if (m->conn)
+		conn_cut(m->conn, NULL);
 }
 
 static void free_member(struct member *m)
@@ -468,23 +534,32 @@ static void free_member(struct member *m)
 	free(m);
 }
 
-void members_tick(struct control *c)
+/* Those that nobody says; they are gone when nothing is asked of them. */
+static void members_leave(struct control *c)
 {
-	uint64_t now = clock_ms();
-
 	for (struct member *m = c->members; m; m = m->next)
-		check(m, now);
+		if (!m->left && !m->said && !is_told(m))
+			leave(m);
 	for (struct member **p = &c->members; *p;) {
 		struct member *m = *p;
 
-		if (!is_stale(m) || m->nasks > 0) {
+		if (!m->left || m->conn || m->nasks > 0) {
 			p = &m->next;
 			continue;
 		}
 		*p = m->next;
-		placer_forget(m);
 		free_member(m);
 	}
+}
+
+void members_tick(struct control *c)
+{
+	uint64_t now = clock_ms();
+
+	members_leave(c);
+	for (struct member *m = c->members; m; m = m->next)
+		if (!m->left)
+			check(m, now);
 }
 
 static int add(struct control *c, enum tls_kind kind,
@@ -492,24 +567,13 @@ static int add(struct control *c, enum tls_kind kind,
 {
 	struct member *m = find_member(c, kind, p->name);
 
-	if (!m) {
-		m = calloc(1, sizeof(*m));
-		if (!m)
-			return err_sys(e, ENOMEM, "nodes");
-		m->c = c;
-		m->kind = kind;
-		m->seen_ms = clock_ms();
-		snprintf(m->name, sizeof(m->name), "%s", p->name);
-		m->next = c->members;
-		c->members = m;
-	}
+	if (!m)
+		m = member_new(c, kind, p->name);
+	if (!m)
+		return err_sys(e, ENOMEM, "nodes");
 	m->said = true;
-	if (strcmp(m->address, p->address)) {
-		snprintf(m->address, sizeof(m->address), "%s", p->address);
-		m->addr_len = 0;
-		if (m->conn)
-			conn_cut(m->conn, NULL);
-	}
+	m->left = false;
+	set_address(m, p->address);
 	return 0;
 }
 
@@ -524,6 +588,8 @@ int members_load(struct control *c, struct err *e)
 		r = add(c, TLS_NODE, &conf->nodes.list[i], e);
 	for (size_t i = 0; r == 0 && i < conf->peers.n; i++)
 		r = add(c, TLS_CONTROL, &conf->peers.list[i], e);
+	if (r == 0)
+		members_leave(c);
 	return r;
 }
 

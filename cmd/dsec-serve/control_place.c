@@ -103,6 +103,7 @@ static void run_waiting(struct control *c)
 
 void placer_tick(struct control *c)
 {
+	const struct member *m = NULL;
 	struct coproc_stats st;
 
 	coproc_stats(c->place, &st);
@@ -112,9 +113,8 @@ void placer_tick(struct control *c)
 	}
 	if (st.pid != c->place_pid) {
 		c->place_pid = st.pid;
-		for (struct member *m = c->members; m; m = m->next)
-			if (m->kind == TLS_NODE)
-				tell(m);
+		while ((m = member_node(c, m)))
+			tell(m);
 	}
 	run_waiting(c);
 }

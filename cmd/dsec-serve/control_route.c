@@ -147,7 +147,6 @@ void job_to(struct job *j, struct member *m)
 	static const struct query_ops ops = {on_event, on_end, on_lost};
 	struct err e = {0};
 
-	j->node = m;
 	if (query_new(m, j->req, &ops, j, &j->ask, &e) < 0)
 		is_lost(j, &e);
 }
@@ -241,10 +240,12 @@ static void by_name(struct job *j)
 static void nodes_begin(struct control *c, struct call *k, bool peer)
 {
 	json_t *rec = record_ok(k->req), *ev;
+	struct member *m = NULL;
 	unsigned n = 0;
 
-	for (struct member *m = c->members; m; m = m->next) {
-		if (m->kind != TLS_NODE)
+	while ((m = member_node(c, m))) {
+		/* What they tell us they need not hear from us. */
+		if (peer && !m->said)
 			continue;
 		ev = json_pack("{s:s, s:s, s:s, s:s, s:s, s:I}", "event",
 			       "node", "name", m->name, "address", m->address,
@@ -265,15 +266,14 @@ static void nodes_begin(struct control *c, struct call *k, bool peer)
 static void by_node(struct job *j, bool any)
 {
 	const char *name = json_str(j->call->req, "node");
-	struct member *m = *name ? member_by_name(j->c, name) : NULL;
+	struct member *m = *name ? member_by_name(j->c, name) : NULL, *o = NULL;
 	struct err e = {0};
 
 	json_object_del(j->req, "node");
 	if (!m && *name)
 		m = member_by_code(j->c, name);
-	for (struct member *o = j->c->members; any && !*name && !m && o;
-	     o = o->next)
-		if (o->kind == TLS_NODE && member_state(o) == MEMBER_LIVE)
+	while (any && !*name && !m && (o = member_node(j->c, o)))
+		if (member_state(o) == MEMBER_LIVE)
 			m = o;
 	if (m) {
 		job_to(j, m);

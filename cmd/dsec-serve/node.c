@@ -147,6 +147,7 @@ static void on_signal(struct loop *l, struct loop_source *src, uint32_t events)
 			children_reap(s);
 			break;
 		case SIGHUP:
+			children_reopen(s);
 			reload(s);
 			break;
 		case SIGUSR2:

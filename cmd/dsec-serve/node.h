@@ -14,7 +14,8 @@
  * Lines go over the sockets between them (net/chan.h):
  *
  * starter to keeper: {"op":"clients","clients":[..]}, {"op":"channel"} with the
- *   descriptor "channel", {"op":"retire"}: end when there is nothing to do
+ *   descriptor "channel", {"op":"reopen"}: the audit log, if it was moved away,
+ *   {"op":"retire"}: end when there is nothing to do
  * starter to worker: {"op":"start","name","user","group","root","limits"} with
  *   "listen"; {"op":"tls","ca","cert","key","crl"}: texts; and as above.
  * worker to starter: {"event":"ready","address":..}

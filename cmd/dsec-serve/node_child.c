@@ -149,6 +149,15 @@ void children_reload(struct starter *s)
 	}
 }
 
+void children_reopen(struct starter *s)
+{
+	struct child *c = current(s, ROLE_KEEPER);
+	auto_json json_t *line = NULL;
+
+	if (c && json_pack_or(&line, NULL, "{ss}", "op", "reopen") == 0)
+		order(c, line, NULL, 0);
+}
+
 /* --- what they say ------------------------------------------------------- */
 
 /* Whoever started us waits for this. */

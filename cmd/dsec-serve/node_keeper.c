@@ -202,6 +202,10 @@ static int on_order(struct keeper *k, struct chan_msg *m, struct err *e)
 			fd = -1;
 		return r;
 	}
+	if (!strcmp(op, "reopen")) {
+		keeper_audit_reopen(k);
+		return 0;
+	}
 	if (!strcmp(op, "retire")) {
 		k->retiring = true;
 		keeper_audit_close(k); /* for the next */

@@ -160,6 +160,8 @@ must_check int keeper_audit(struct errand *c, struct err *e);
 void keeper_deny(struct errand *c, const struct err *why);
 void keeper_audit_open(struct keeper *k);
 void keeper_audit_close(struct keeper *k);
+/* keeper_audit_reopen(k): it may have been moved away. */
+void keeper_audit_reopen(struct keeper *k);
 
 /* node_walk.c: one request for all the sandboxes of a selector */
 

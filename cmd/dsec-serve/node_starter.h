@@ -59,6 +59,8 @@ void children_reap(struct starter *s);
 void child_retire(struct child *c);
 /* children_reload(s): tell all of them what serve.json says now. */
 void children_reload(struct starter *s);
+/* children_reopen(s): the audit log may have been moved away. */
+void children_reopen(struct starter *s);
 /* children_kill(s): at the end. */
 void children_kill(struct starter *s);
 /* child_adopt(s, role, pid, fd, retiring, e): one of the starter before. */

@@ -309,7 +309,14 @@ static const char *unready(void *arg)
 {
 	const struct worker *w = arg;
 
-	return w->keepings ? NULL : "the keeper is away";
+	return w->keepings ? expiry_over(w->tls) : "the keeper is away";
+}
+
+static uint64_t until_ms(void *arg)
+{
+	const struct worker *w = arg;
+
+	return tls_own_until_ms(w->tls);
 }
 
 /* Before it is confined.  When one worker takes over from another, both have
@@ -321,6 +328,7 @@ static int open_watch(struct worker *w, const json_t *order, struct err *e)
 		.loop = w->loop,
 		.address = *address ? address : NULL,
 		.server = w->server,
+		.until_ms = until_ms,
 		.unready = unready,
 		.arg = w,
 	};
@@ -415,8 +423,10 @@ static void on_tick(struct loop *l, struct loop_timer *t)
 {
 	struct worker *w = t->arg;
 
-	if (w->tls)
+	if (w->tls) {
 		tls_sweep(w->tls);
+		expiry_check(&w->expiry, w->tls);
+	}
 	if (w->nwaiting)
 		jobs_expire(w);
 	settle(w);

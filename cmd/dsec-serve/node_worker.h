@@ -2,6 +2,7 @@
 #ifndef DSEC_SERVE_NODE_WORKER_H
 #define DSEC_SERVE_NODE_WORKER_H
 
+#include "expiry.h"
 #include "net/chan.h"
 #include "serve/auth.h"
 #include "serve/server.h"
@@ -68,6 +69,7 @@ struct worker {
 	struct chan ctl;
 	struct loop_source ctl_src, signals;
 	struct tls *tls;
+	struct expiry expiry;
 	struct conn_env env;
 	struct server *server;
 	struct watch *watch; /* or NULL */

@@ -10,6 +10,7 @@
 
 enum {
 	M_UP,
+	M_CERTIFICATE,
 	M_CONNECTIONS,
 	M_CALLS,
 	M_REQUESTS,
@@ -34,6 +35,7 @@ enum {
 /* clang-format off */
 static const struct metric table[M_LEN] = {
 	[M_UP] = {"dsec_up", "1 while it serves.", METRIC_GAUGE, 0, {NULL}},
+	[M_CERTIFICATE] = {"dsec_certificate_expiry_timestamp_seconds", "When its own certificate expires, in Unix time.", METRIC_GAUGE, 0, {NULL}},
 	[M_CONNECTIONS] = {"dsec_connections", "Clients that are connected.", METRIC_GAUGE, 0, {NULL}},
 	[M_CALLS] = {"dsec_requests_under_way", "Requests that are not answered yet.", METRIC_GAUGE, 0, {NULL}},
 	[M_REQUESTS] = {"dsec_requests_total", "Requests answered, by what came of them.", METRIC_COUNTER, 400, {"program", "op", "code"}},
@@ -216,6 +218,8 @@ static void on_refresh(void *arg)
 	for (unsigned i = M_NODE_STATE; i < M_LEN; i++)
 		metrics_clear(w->m, i);
 	metrics_set(w->m, M_UP, NULL, 1);
+	metrics_set(w->m, M_CERTIFICATE, NULL,
+		    (double)(w->conf.until_ms(w->conf.arg) / 1000));
 	metrics_set(w->m, M_CONNECTIONS, NULL, s.clients);
 	metrics_set(w->m, M_CALLS, NULL, s.calls);
 	if (w->conf.refresh)

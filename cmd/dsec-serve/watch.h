@@ -17,6 +17,8 @@ struct watch_conf {
 	/* Told before metrics are written, to call watch_node() for each node;
 	 * or NULL. */
 	void (*refresh)(void *arg, struct watch *w);
+	/* Until when its own certificate is good (clock_wall_ms()). */
+	uint64_t (*until_ms)(void *arg);
 	/* NULL: ready; else why not, a literal.  Or NULL: always. */
 	const char *(*unready)(void *arg);
 	void *arg;

@@ -11,6 +11,7 @@
 
 #define FILE_NAME "serve.json"
 #define MS_MAX	  3600000
+#define LOST_MS	  120000
 
 static int bad(struct err *e, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
@@ -272,6 +273,7 @@ static int take_limits(struct serveconf *c, struct err *e)
 		{"ping_ms", &c->conn_limits.ping_ms, 10, MS_MAX},
 		{"idle_ms", &c->conn_limits.idle_ms, 10, MS_MAX},
 		{"stall_ms", &c->conn_limits.stall_ms, 10, MS_MAX},
+		{"lost_ms", &c->lost_ms, 1000, MS_MAX},
 	};
 	const char *keys[array_len(limits)];
 	int r;
@@ -327,7 +329,7 @@ static int take(struct serveconf *c, struct err *e)
 int serveconf_parse(const char *data, size_t len, struct serveconf *ret,
 		    struct err *e)
 {
-	struct serveconf c = {0};
+	struct serveconf c = {.lost_ms = LOST_MS};
 	struct err why = {0};
 	int r;
 

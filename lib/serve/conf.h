@@ -40,6 +40,7 @@ struct serveconf {
 	const char *user;  /* of a node: who speaks to the network; or NULL */
 	struct serveconf_peers peers, nodes; /* of a control */
 	const json_t *clients;		     /* see auth_new(); or NULL */
+	unsigned lost_ms; /* of a control: a node unseen for so long is lost */
 	struct conn_limits conn_limits;
 	struct server_limits server_limits;
 };

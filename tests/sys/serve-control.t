@@ -108,7 +108,8 @@ is "$(one run '{"name":"n","node_labels":{},"memory_limit_mb":64}' |
 	jq -r .ok)" true "one with a name"
 is "$(one exec '{"sandbox":"n","command":["echo","hi"]}' | jq -r .stdout)" hi \
 	"is found by it"
-code=$(one ps '{"sandbox":"n","op":"inspect"}' | jq -r '.sandbox[0:4]')
+code=$(ask ps n | jq -r '.sandbox[0:4]')
+like "$code" '^[a-z2-7]{4}$' "and looked at"
 is "$(one run '{"name":"n","memory_limit_mb":64,"avoid":["'"$code"'"]}' |
 	jq -r .ok)" true "another of that name, elsewhere"
 is "$(one exec '{"sandbox":"n","command":"true"}' | jq -r .error.code)" \

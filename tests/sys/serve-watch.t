@@ -5,7 +5,7 @@
 # What monitoring sees of a control and a node: metrics, health, readiness.
 . "$(dirname "$0")/../tap.sh"
 need_root
-need_tools jq python3 curl
+need_tools jq python3 curl openssl
 tree_new
 
 here=$(dirname "$0")
@@ -110,6 +110,64 @@ like "$(get "$node_watch" /metrics)" \
 rec=$(one "127.0.0.1:$control_port" '{"program":"pause","sandbox":"a","level":"freeze"}')
 json_is "$rec" true 'paused' .ok || diag "$rec"
 is_value "$control_watch" 'dsec_sandboxes_by_state{node="n1",state="paused"}' 1
+# --- logs that are moved away ---------------------------------------------------
+
+moved() { # FILE PID: it is, and goes on in a new one
+	mv "$1" "$1.1"
+	kill -HUP "$2"
+	wait_for 20 test -s "$1"
+	ok $? "a new ${1##*/} is there" || diag "$(cat "$T/log")"
+	is "$(jq -r '[.program, .op] | join(" ")' "$1" | head -n 1)" \
+		"audit continue" "... which says that it goes on"
+}
+verified() { # FILE TEXT: it, and the one before it, are one log with TEXT
+	like "$(cat "$1")" "$2" "... and has what came since"
+	run "$BIN/dsec-serve" audit verify "$1.1" "$1"
+	is "$status" 0 "... as one log" || diag "$out"
+}
+moved "$dir/denied.jsonl" "$control"
+one "127.0.0.1:$control_port" '{"program":"fork","sandbox":"a"}' >/dev/null
+again() { grep -q '"program":"fork"' "$dir/denied.jsonl"; }
+wait_for 10 again
+verified "$dir/denied.jsonl" '"program":"fork"'
+moved "$DSEC_LIB/serve/audit.jsonl" "$node"
+one "127.0.0.1:$node_port" '{"program":"run","name":"b"}' >/dev/null
+verified "$DSEC_LIB/serve/audit.jsonl" '"program":"run"'
+kill -HUP "$node"
+one "127.0.0.1:$node_port" '{"program":"pause","sandbox":"b","op":"stop"}' \
+	>/dev/null
+verified "$DSEC_LIB/serve/audit.jsonl" '"op":"stop"'
+
+# --- certificates -------------------------------------------------------------
+
+expires() { # FILE: when it expires
+	date -d "$(openssl x509 -noout -enddate -in "$dir/$1" | cut -d= -f2)" +%s
+}
+metric=dsec_certificate_expiry_timestamp_seconds
+is_value "$control_watch" $metric "$(expires control.pem)"
+is_value "$node_watch" $metric "$(expires node.pem)"
+unlike "$(cat "$T/log")" 'the certificate of' 'nobody is warned of a new one'
+warned() { # TEXT: both of them
+	[ "$(grep -c "the certificate of dsec://[a-z]*/n1 $1" "$T/log")" -ge 2 ]
+}
+"$BIN/dsec-serve" renew "$dir" --all --days 6 >/dev/null
+wait_for 20 warned 'expires in 14[34] hours'
+ok $? 'one that is good for less than a week is warned of' ||
+	diag "$(grep certificate "$T/log")"
+is "$(code "$control_watch" /readyz) $(code "$node_watch" /readyz)" '200 200' \
+	'... and ready still'
+"$BIN/dsec-serve" renew "$dir" --all --days 0 >/dev/null
+wait_for 20 warned 'has expired'
+ok $? 'one that has expired is told'
+is "$(get "$control_watch" /readyz)" 'the certificate has expired' \
+	'... and the control is not ready'
+is "$(get "$node_watch" /readyz)" 'the certificate has expired' \
+	'... nor the node'
+"$BIN/dsec-serve" renew "$dir" --all --days 90 >/dev/null
+wait_for 30 ready
+ok $? 'until it is renewed'
+is_value "$control_watch" $metric "$(expires control.pem)"
+
 if command -v promtool >/dev/null; then
 	get "$control_watch" /metrics | promtool check metrics >/dev/null 2>&1
 	ok $? 'Prometheus reads it'

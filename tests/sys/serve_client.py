@@ -350,6 +350,14 @@ def one(new, text):
     show(**new().ask(**request))
 
 
+def twice(new, text):
+    """The same request again on one connection, when a line is read."""
+    c, request = new(), json.loads(text)
+    show(**c.ask(id=1, **request))
+    sys.stdin.readline()
+    show(**c.ask(id=2, **request))
+
+
 def main():
     directory, address, scenario, *rest = sys.argv[1:]
     name = "client"

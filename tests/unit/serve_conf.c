@@ -15,6 +15,8 @@ static void test_good(void)
 		"\"clients\":[{\"uri\":\"dsec://client/a\",\"project\":"
 		"\"root/rl\",\"operations\":[\"run\"]}],"
 		"\"limits\":{\"requests\":7,\"idle_ms\":1000}}";
+	static const char lost[] = "{\"name\":\"n1\",\"limits\":{"
+				   "\"lost_ms\":5000}}";
 	struct serveconf c = {0};
 	struct err e = {0};
 
@@ -28,7 +30,12 @@ static void test_good(void)
 	is_str(c.user, "dsec-serve", "the user");
 	is_int(c.server_limits.requests, 7, "a limit");
 	is_int(c.conn_limits.idle_ms, 1000, "a time");
+	is_int(c.lost_ms, 120000, "nodes are lost after two minutes");
 	is_int((long long)json_array_size(c.clients), 1, "a binding");
+	serveconf_done(&c);
+	ok(serveconf_parse(lost, strlen(lost), &c, &e) == 0 &&
+		   c.lost_ms == 5000,
+	   "or as it says");
 	serveconf_done(&c);
 }
 
@@ -61,6 +68,8 @@ static void test_bad(void)
 		 "has 'a' twice"},
 		{"{\"name\":\"n\",\"limits\":{\"requests\":0}}",
 		 "'limits.requests' is not 1 to"},
+		{"{\"name\":\"n\",\"limits\":{\"lost_ms\":999}}",
+		 "'limits.lost_ms' is not 1000 to"},
 		{"{\"name\":\"n\",\"clients\":[{\"uri\":\"x\"}]}",
 		 "clients[0]"},
 		{"{\"name\":\"n\",\"name\":\"m\"}", "duplicate"},
