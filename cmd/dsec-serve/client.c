@@ -174,6 +174,26 @@ static void done_maybe(struct app *app)
 		loop_stop(app->loop, 0);
 }
 
+/* One read, and only where there is something or it cannot wait: whoever writes
+ * the next line may be waiting for our answer to this one. */
+static void read_some(struct app *app)
+{
+	static char chunk[64 * 1024];
+	struct err e = {0};
+	ssize_t n;
+
+	n = read(STDIN_FILENO, chunk, sizeof(chunk));
+	if (n < 0 && (errno == EINTR || errno == EAGAIN))
+		return;
+	if (n > 0 && jsonl_feed(&app->lines, chunk, (size_t)n) == 0)
+		return;
+	app->lines.eof = true;
+	if (n != 0) {
+		err_sys(&e, n < 0 ? errno : ENOMEM, "read requests");
+		fail(app, &e);
+	}
+}
+
 /* As many lines as may be under way. */
 static void take_lines(struct app *app)
 {
@@ -182,9 +202,15 @@ static void take_lines(struct app *app)
 	char *text;
 	int r = 1;
 
-	while (!app->ended && app->open < AHEAD &&
-	       (r = jsonl_next(&app->lines, &text, &len, &e)) == 1)
-		send_line(app, text, len);
+	while (!app->ended && app->open < AHEAD) {
+		r = jsonl_next(&app->lines, &text, &len, &e);
+		if (r == 1)
+			send_line(app, text, len);
+		else if (r == -EAGAIN && !app->polled)
+			read_some(app);
+		else
+			break;
+	}
 	if (r == 0)
 		app->ended = true;
 	else if (r < 0 && r != -EAGAIN)
@@ -198,8 +224,11 @@ static void take_lines(struct app *app)
 
 static void on_lines(struct loop *l, struct loop_source *s, uint32_t events)
 {
+	struct app *app = s->arg;
+
 	(void)l, (void)events;
-	take_lines(s->arg);
+	read_some(app);
+	take_lines(app);
 }
 
 /* --- a command with our descriptors
@@ -412,7 +441,7 @@ int verb_client(const struct args *a, struct err *e)
 	r = wanted_parse(a->rest, &app.want, e);
 	if (r != 0)
 		return r == 1 ? EXIT_OK : r;
-	app.lines.fd = STDIN_FILENO;
+	app.lines.fd = -1; /* fed */
 	r = find_place(a, &p, e);
 	if (r == 0)
 		r = loop_new(&app.loop, e);

@@ -94,6 +94,20 @@ exec 8>&-
 wait "$socat"
 is $? 0 'and ends with its input'
 
+# Whoever asks the next thing when he has the answer to the first.
+"$BIN/dsec-serve" client --server "$address" --cert "$dir/client.pem" \
+	--key "$dir/client.key" --ca "$dir/ca.pem" exec <"$T/in" >"$T/out" \
+	2>"$T/client" &
+client=$!
+exec 8>"$T/in"
+json_is "$(say '{"id":1,"sandbox":"a","command":"echo one"}')" '"one\n"' \
+	'dsec-serve client answers while its input is open' .stdout
+json_is "$(say '{"id":2,"sandbox":"a","command":"echo two"}')" '"two\n"' \
+	'one after another' .stdout
+exec 8>&-
+wait "$client"
+is $? 0 'and ends with its input, too'
+
 run socat -t 3 - "OPENSSL:$address,cafile=$dir/ca.pem,verify=0"
 unlike "$out" hello 'without a certificate there is not even a greeting'
 
