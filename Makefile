@@ -237,6 +237,9 @@ install: all
 		$(DESTDIR)$(PREFIX)/share/dsec/python/dsec
 	install -m 644 $(wildcard share/python/examples/*.py) \
 		$(DESTDIR)$(PREFIX)/share/dsec/python/examples
+	install -D -m 755 share/demo/cluster.py \
+		$(DESTDIR)$(PREFIX)/share/dsec/demo/cluster.py
+	install -m 644 share/demo/world.py $(DESTDIR)$(PREFIX)/share/dsec/demo
 	install -m 644 share/completions/dsec \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
