@@ -6,9 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "serve/once.h"
 #include "serve/spawn.h"
 #include "wire/jsonl.h"
+
+#define RETRY_MS 100
 
 struct once {
 	struct loop *loop;
@@ -17,12 +20,15 @@ struct once {
 	struct spawned p;
 	struct jsonl in;
 	struct loop_source src;
+	struct loop_timer again;
 	bool busy, freed; /* in a callback; and freed there */
+	bool held;
 };
 
 static void done(struct once *o)
 {
 	loop_del(o->loop, &o->src);
+	loop_timer_set(o->loop, &o->again, 0);
 	jsonl_done(&o->in);
 	spawn_done(&o->p);
 	free(o);
@@ -55,16 +61,13 @@ static void end(struct once *o, int r)
 	done(o);
 }
 
-static void on_out(struct loop *l, struct loop_source *s, uint32_t events)
+static void take(struct once *o)
 {
-	struct once *o = s->arg;
 	size_t len;
 	char *text;
-	int r;
+	int r = -EAGAIN;
 
-	(void)l;
-	(void)events;
-	while ((r = jsonl_next(&o->in, &text, &len, NULL)) == 1) {
+	while (!o->held && (r = jsonl_next(&o->in, &text, &len, NULL)) == 1) {
 		auto_json json_t *rec = NULL;
 
 		r = json_parse(text, len, &rec, NULL);
@@ -78,13 +81,38 @@ static void on_out(struct loop *l, struct loop_source *s, uint32_t events)
 			return;
 		}
 	}
-	if (r != -EAGAIN)
+	if (!o->held && r != -EAGAIN)
 		end(o, r);
+}
+
+static void on_out(struct loop *l, struct loop_source *s, uint32_t events)
+{
+	(void)l;
+	(void)events;
+	take(s->arg);
+}
+
+/* Lines that were read already make no event. */
+static void on_again(struct loop *l, struct loop_timer *t)
+{
+	struct once *o = t->arg;
+
+	if (!o->src.fn &&
+	    loop_add(l, &o->src, o->p.from, EPOLLIN, on_out, o, NULL) < 0)
+		loop_timer_set(l, t, clock_ms() + RETRY_MS);
+	else
+		take(o);
 }
 
 void once_hold(struct once *o, bool on)
 {
-	(void)loop_mod(o->loop, &o->src, on ? 0 : EPOLLIN, NULL);
+	if (o->held == on)
+		return;
+	o->held = on;
+	/* Not only its events: that it ended would be told over and over. */
+	if (on)
+		loop_del(o->loop, &o->src);
+	loop_timer_set(o->loop, &o->again, on ? 0 : clock_ms());
 }
 
 int once_new(struct loop *l, const char *const *argv,
@@ -99,6 +127,7 @@ int once_new(struct loop *l, const char *const *argv,
 	o->loop = l;
 	o->ops = ops;
 	o->arg = arg;
+	o->again = (struct loop_timer){.fn = on_again, .arg = o};
 	r = spawn_filter(argv, &o->p, e);
 	if (r == 0) {
 		fd_close(steal_fd(&o->p.to)); /* it is asked nothing */
