@@ -126,7 +126,7 @@ static int listen_all(struct control *c, char *ret_first, struct err *e)
 	int r = 0, fd;
 
 	for (size_t i = 0; r == 0 && i < role->nlisten; i++) {
-		r = server_bind(role->listen[i], &fd, e);
+		r = server_bind(role->listen[i], 0, &fd, e);
 		if (r < 0)
 			return r;
 		if (i == 0)

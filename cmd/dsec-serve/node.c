@@ -241,7 +241,7 @@ static int listen_all(struct starter *s, struct err *e)
 	int r = 0;
 
 	for (size_t i = 0; i < s->conf.node.nlisten && r == 0; i++) {
-		r = server_bind(s->conf.node.listen[i],
+		r = server_bind(s->conf.node.listen[i], 0,
 				&s->listeners[s->nlisteners], e);
 		if (r == 0)
 			s->nlisteners++;

@@ -175,7 +175,7 @@ static int read_addr(const char *address, union sock_addr *ret,
 		       : -EINVAL;
 }
 
-int server_bind(const char *address, int *ret_fd, struct err *e)
+int server_bind(const char *address, unsigned flags, int *ret_fd, struct err *e)
 {
 	auto_close int fd = -1;
 	union sock_addr u;
@@ -190,6 +190,8 @@ int server_bind(const char *address, int *ret_fd, struct err *e)
 	if (fd < 0)
 		return err_sys(e, errno, "socket");
 	(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (flags & SERVER_SHARED)
+		(void)setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on));
 	if (bind(fd, &u.sa, len) < 0 || listen(fd, BACKLOG) < 0)
 		return err_sys(e, errno, "listen on %.64s", address);
 	*ret_fd = steal_fd(&fd);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <arpa/inet.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,10 +9,13 @@
 
 #include "base/clock.h"
 #include "serve/ops.h"
+#include "serve/server.h"
 
 #define CONNS_MAX   16
 #define REQUEST_MAX 4096
 #define PATIENCE_MS 5000
+#define REST_MS	    100 /* out of descriptors */
+#define DRAIN_MAX   16	/* reads of what nobody wants to know */
 
 struct ops_conn {
 	struct ops *ops;
@@ -34,6 +35,7 @@ struct ops {
 	unsigned port;
 	bool listening; /* the source is there */
 	struct loop_source source;
+	struct loop_timer rest; /* before more are accepted */
 	struct ops_conn conns[CONNS_MAX];
 };
 
@@ -44,6 +46,19 @@ static void watch(struct ops *o)
 	if (!o->listening)
 		o->listening = loop_add(o->loop, &o->source, o->fd, EPOLLIN,
 					on_listen, o, NULL) == 0;
+}
+
+/* They wait until somebody is done. */
+static void unwatch(struct ops *o)
+{
+	loop_del(o->loop, &o->source);
+	o->listening = false;
+}
+
+static void on_rested(struct loop *l, struct loop_timer *t)
+{
+	(void)l;
+	watch(t->arg);
 }
 
 static void hang_up(struct ops_conn *c)
@@ -63,8 +78,7 @@ static void on_late(struct loop *l, struct loop_timer *t)
 	hang_up(t->arg);
 }
 
-/* --- answers ---------------------------------------------------------------
- */
+/* --- answers -------------------------------------------------------------- */
 
 static int answer(struct ops_conn *c, const char *status, const char *type,
 		  const struct buf *body)
@@ -135,8 +149,7 @@ static int respond(struct ops_conn *c)
 		   : answer_text(c, "200 OK", "ok");
 }
 
-/* --- connections -----------------------------------------------------------
- */
+/* --- connections ---------------------------------------------------------- */
 
 static void send_some(struct ops_conn *c)
 {
@@ -156,8 +169,9 @@ static void send_some(struct ops_conn *c)
 	/* What the client may still have sent must not become a reset that
 	 * overtakes the answer. */
 	shutdown(c->fd, SHUT_WR);
-	while (recv(c->fd, c->in, REQUEST_MAX, MSG_DONTWAIT) > 0)
-		;
+	for (unsigned i = 0; i < DRAIN_MAX; i++)
+		if (recv(c->fd, c->in, REQUEST_MAX, MSG_DONTWAIT) <= 0)
+			break;
 	hang_up(c);
 }
 
@@ -209,12 +223,15 @@ static void on_listen(struct loop *l, struct loop_source *s, uint32_t events)
 
 	(void)events;
 	if (!c) {
-		/* They wait until somebody is done. */
-		loop_del(l, &o->source);
-		o->listening = false;
+		unwatch(o);
 		return;
 	}
 	fd = accept4(o->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
+		       errno == ENOMEM)) {
+		unwatch(o);
+		loop_timer_set(l, &o->rest, clock_ms() + REST_MS);
+	}
 	if (fd < 0)
 		return;
 	c->fd = fd;
@@ -226,70 +243,32 @@ static void on_listen(struct loop *l, struct loop_source *s, uint32_t events)
 	loop_timer_set(l, &c->timer, clock_ms() + PATIENCE_MS);
 }
 
-/* --- the listener ----------------------------------------------------------
- */
+/* --- the listener --------------------------------------------------------- */
 
-static int not_loopback(const char *address, struct err *e)
+/* Who is there is not asked: nobody but this machine may be. */
+static bool is_loopback(const char *address)
 {
-	return err_set(e, -EINVAL, "configuration",
-		       "metrics '%s': not 127.x.y.z:PORT or [::1]:PORT",
-		       address);
-}
-
-/* Into ${a}; its length, or -errno. */
-static int parse(const char *address, struct sockaddr_storage *a, struct err *e)
-{
-	struct sockaddr_in *in = (struct sockaddr_in *)a;
-	struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)a;
-	const char *colon = strrchr(address, ':');
-	char host[64], *end;
-	unsigned long port;
-	size_t n = colon ? (size_t)(colon - address) : sizeof(host);
-
-	if (n >= sizeof(host) || colon[1] < '0' || colon[1] > '9')
-		return not_loopback(address, e);
-	memcpy(host, address, n);
-	host[n] = '\0';
-	port = strtoul(colon + 1, &end, 10);
-	if (*end || port > 65535)
-		return not_loopback(address, e);
-	memset(a, 0, sizeof(*a));
-	if (!strcmp(host, "[::1]")) {
-		in6->sin6_family = AF_INET6;
-		in6->sin6_addr = in6addr_loopback;
-		in6->sin6_port = htons((uint16_t)port);
-		return sizeof(*in6);
-	}
-	in->sin_family = AF_INET;
-	in->sin_port = htons((uint16_t)port);
-	if (inet_pton(AF_INET, host, &in->sin_addr) != 1 ||
-	    ntohl(in->sin_addr.s_addr) >> 24 != 127)
-		return not_loopback(address, e);
-	return sizeof(*in);
+	return !strncmp(address, "127.", 4) || !strncmp(address, "[::1]:", 6);
 }
 
 static int listen_on(struct ops *o, struct err *e)
 {
+	const char *address = o->conf.address;
 	struct sockaddr_storage a;
-	socklen_t len;
-	int r, one = 1;
+	socklen_t len = sizeof(a);
+	int r;
 
-	r = parse(o->conf.address, &a, e);
+	if (!is_loopback(address))
+		return err_set(e, -EINVAL, "configuration",
+			       "metrics '%.64s': not 127.x.y.z:PORT or "
+			       "[::1]:PORT",
+			       address);
+	r = server_bind(address, SERVER_SHARED, &o->fd, e);
 	if (r < 0)
-		return r;
-	len = (socklen_t)r;
-	o->fd = socket(a.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
-		       0);
-	if (o->fd < 0)
-		return err_sys(e, errno, "metrics '%s'", o->conf.address);
-	setsockopt(o->fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	/* So that one process can take over from another. */
-	setsockopt(o->fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one));
-	if (bind(o->fd, (struct sockaddr *)&a, len) < 0 ||
-	    listen(o->fd, 64) < 0 ||
-	    getsockname(o->fd, (struct sockaddr *)&a, &len) < 0)
-		return err_sys(e, errno, "listen on '%s'", o->conf.address);
-	/* The port is at the same place in both. */
+		return err_wrap(e, r, "metrics");
+	if (getsockname(o->fd, (struct sockaddr *)&a, &len) < 0)
+		return err_sys(e, errno, "metrics '%s'", address);
+	/* The port is at the same place in both families. */
 	o->port = ntohs(((struct sockaddr_in *)&a)->sin_port);
 	return loop_add(o->loop, &o->source, o->fd, EPOLLIN, on_listen, o, e);
 }
@@ -305,6 +284,7 @@ int ops_open(struct loop *l, const struct ops_conf *c, struct ops **ret,
 	o->loop = l;
 	o->conf = *c;
 	o->fd = -1;
+	o->rest = (struct loop_timer){.fn = on_rested, .arg = o};
 	for (size_t i = 0; i < CONNS_MAX; i++) {
 		o->conns[i].ops = o;
 		o->conns[i].fd = -1;
@@ -330,6 +310,7 @@ void ops_close(struct ops *o)
 			hang_up(&o->conns[i]);
 	if (o->listening)
 		loop_del(o->loop, &o->source);
+	loop_timer_set(o->loop, &o->rest, 0);
 	if (o->fd >= 0)
 		fd_close(o->fd);
 	free(o);

@@ -108,12 +108,17 @@ void server_each(struct server *s, void (*fn)(void *arg, struct client *cl),
 		 void *arg);
 
 /*
- * server_bind(address, ret_fd, e): a listening socket for "HOST:PORT", an
- * address ([V6]:PORT), with port 0 for a free one.  server_bound(fd, ret): the
- * same of a socket, into ret[SERVER_ADDR_MAX].
+ * server_bind(address, flags, ret_fd, e): a listening socket for "HOST:PORT",
+ * an address ([V6]:PORT), with port 0 for a free one.  server_bound(fd, ret):
+ * the same of a socket, into ret[SERVER_ADDR_MAX].
  */
+enum server_bind_flags {
+	SERVER_SHARED = 1 << 0, /* others may listen there too: who takes over
+				   from another does so while both do */
+};
 #define SERVER_ADDR_MAX 64
-must_check int server_bind(const char *address, int *ret_fd, struct err *e);
+must_check int server_bind(const char *address, unsigned flags, int *ret_fd,
+			   struct err *e);
 int server_bound(int fd, char *ret);
 
 /*

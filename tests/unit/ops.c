@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../tap.h"
@@ -128,13 +130,41 @@ static void test_bounds(struct ops *o)
 	     "ok\n", "after twenty that said nothing");
 }
 
+static double cpu_ms(void)
+{
+	return (double)clock() * 1000 / CLOCKS_PER_SEC;
+}
+
+/* Who cannot be accepted waits, and the daemon does not turn for it. */
+static void test_no_fds(struct ops *o)
+{
+	struct rlimit was, none;
+	int fd = dial(o), low;
+	double cpu = cpu_ms();
+
+	low = dup(fd);
+	close(low); /* the lowest that is free */
+	getrlimit(RLIMIT_NOFILE, &was);
+	none = was;
+	none.rlim_cur = (rlim_t)low;
+	setrlimit(RLIMIT_NOFILE, &none);
+	turn(400);
+	cpu = cpu_ms() - cpu;
+	setrlimit(RLIMIT_NOFILE, &was);
+	if (!ok(cpu < 100, "without descriptors it rests"))
+		printf("# %.0f ms of CPU in 400\n", cpu);
+	close(fd);
+	like(ask(o, "GET /healthz HTTP/1.1\r\n\r\n"), "HTTP/1.1 200 OK\r\n",
+	     "ok\n", "and answers when there are some");
+}
+
 static void test_addresses(void)
 {
 	static const char *const bad[] = {
 		"0.0.0.0:9",   "10.0.0.1:9",  "127.0.0.1",
 		"127.0.0.1:",  "127.0.0.1:x", "127.0.0.1:65536",
 		"localhost:9", "[::]:9",      "",
-		":9",
+		":9",	       "127.1:9",     "127.example:9",
 	};
 	struct ops_conf c = {.metrics = metrics};
 	struct ops *o = NULL;
@@ -162,6 +192,7 @@ int main(void)
 		abort();
 	test_answers(o);
 	test_bounds(o);
+	test_no_fds(o);
 	test_addresses();
 	ops_close(o);
 	metrics_free(metrics);
