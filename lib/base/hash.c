@@ -21,12 +21,16 @@ void hash_sha256(const void *data, size_t len, char *hex)
 	hex[2 * sizeof(out)] = '\0';
 }
 
-uint64_t hash_fnv(const void *data, size_t len)
+uint64_t hash_fnv_more(uint64_t h, const void *data, size_t len)
 {
 	const unsigned char *p = data;
-	uint64_t h = 14695981039346656037u;
 
 	for (size_t i = 0; i < len; i++)
 		h = (h ^ p[i]) * 1099511628211u;
 	return h;
+}
+
+uint64_t hash_fnv(const void *data, size_t len)
+{
+	return hash_fnv_more(14695981039346656037u, data, len);
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <inttypes.h>
+#include <string.h>
 
+#include "base/hash.h"
 #include "policy/admit.h"
 
 /* When to ask again: sandboxes end in seconds; pressure passes sooner than a
@@ -187,11 +189,7 @@ int admit_pressed(const struct admit_node *node, struct err *e)
 
 uint64_t admit_user(const char *name)
 {
-	uint64_t h = 14695981039346656037u;
-
-	for (; *name; name++)
-		h = (h ^ (unsigned char)*name) * 1099511628211u;
-	return h;
+	return hash_fnv(name, strlen(name));
 }
 
 static int not_his(struct err *e, const char *why, unsigned retry_after_ms)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "policy/place_priv.h"
 
 /* Of what is promised so much is used where nothing is held yet to tell. */
@@ -27,11 +28,7 @@ void place_conf_default(struct place_conf *c)
 
 uint64_t place_hash(const char *text)
 {
-	uint64_t h = 14695981039346656037u;
-
-	for (; *text; text++)
-		h = (h ^ (unsigned char)*text) * 1099511628211u;
-	return h;
+	return hash_fnv(text, strlen(text));
 }
 
 void place_amounts(const struct admit_amounts *a, uint64_t *row)

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/hash.h"
 #include "serve/auth.h"
 #include "serve/conf.h"
 
@@ -305,9 +306,10 @@ static int take(struct serveconf *c, struct err *e)
 	static const char *const keys[] = {"v",	      "name",  "ca",
 					   "crl",     "node",  "control",
 					   "clients", "limits"};
+	const json_t *v = json_object_get(c->obj, "v");
 	int r = known(c->obj, "serve.json", keys, array_len(keys), e);
 
-	if (r == 0 && json_int(c->obj, "v", 1) != 1)
+	if (r == 0 && v && json_integer_value(v) != 1)
 		r = bad(e, "'v' is not 1");
 	if (r == 0)
 		r = text(c->obj, "name", NULL, &c->name, e);
@@ -370,25 +372,20 @@ struct tls_files serveconf_files(const struct serveconf *c,
 	return (struct tls_files){c->ca, role->cert, role->key, c->crl};
 }
 
-static uint64_t mix(uint64_t h, uint64_t v)
-{
-	return (h ^ v) * 1099511628211u;
-}
-
 uint64_t serveconf_stamp(int dirfd, const struct serveconf *c,
 			 const struct serveconf_role *role)
 {
 	const char *const files[] = {FILE_NAME, c->ca, c->crl, role->cert,
 				     role->key};
-	uint64_t h = 14695981039346656037u;
+	uint64_t h = hash_fnv("", 0);
 	struct stat st;
 
 	for (size_t i = 0; i < array_len(files); i++) {
 		if (fstatat(dirfd, files[i], &st, 0) < 0)
 			st = (struct stat){0};
-		h = mix(h, (uint64_t)st.st_mtim.tv_sec);
-		h = mix(h, (uint64_t)st.st_mtim.tv_nsec);
-		h = mix(mix(h, st.st_ino), (uint64_t)st.st_size);
+		h = hash_fnv_more(h, &st.st_mtim, sizeof(st.st_mtim));
+		h = hash_fnv_more(h, &st.st_ino, sizeof(st.st_ino));
+		h = hash_fnv_more(h, &st.st_size, sizeof(st.st_size));
 	}
 	return h;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/hash.h"
 #include "serve/metrics.h"
 
 /* Upper ends of a histogram's buckets, in microseconds, and as text. */
@@ -132,14 +133,13 @@ void metrics_free(struct metrics *m)
 /* Of what is kept of the values, so that one cut short is the same again. */
 static uint64_t hash_of(unsigned n, const char *const *values)
 {
-	uint64_t h = 14695981039346656037u;
+	uint64_t h = hash_fnv("", 0);
 
 	for (unsigned i = 0; i < n; i++) {
 		const char *v = values[i] ? values[i] : "";
 
-		for (size_t k = 0; k < METRIC_VALUE_MAX && v[k]; k++)
-			h = (h ^ (unsigned char)v[k]) * 1099511628211u;
-		h = (h ^ 0xff) * 1099511628211u;
+		h = hash_fnv_more(h, v, strnlen(v, METRIC_VALUE_MAX));
+		h = hash_fnv_more(h, "\xff", 1);
 	}
 	return h;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "serve/conn_priv.h"
 
 #define CREDIT_STEP (STREAM_WINDOW / 4) /* that a line is worth */
@@ -15,14 +16,11 @@
 
 static size_t bucket_of(const json_t *id, const char *name)
 {
-	uint64_t h = 14695981039346656037u;
 	const char *s = json_string_value(id);
+	json_int_t n = json_integer_value(id);
+	uint64_t h = s ? hash_fnv(s, strlen(s)) : hash_fnv(&n, sizeof(n));
 
-	if (!s)
-		h ^= (uint64_t)json_integer_value(id);
-	for (; s && *s; s++)
-		h = (h ^ (unsigned char)*s) * 1099511628211u;
-	h = (h ^ (unsigned char)name[0]) * 1099511628211u;
+	h = hash_fnv_more(h, name, 1);
 	return (h ^ h >> 32) % STREAM_TABLE;
 }
 

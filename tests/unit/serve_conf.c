@@ -48,6 +48,7 @@ static void test_bad(void)
 		{"{}", "'name' is missing"},
 		{"{\"name\":\"../x\"}", "'name' is not a name"},
 		{"{\"name\":\"n\",\"v\":2}", "'v' is not 1"},
+		{"{\"name\":\"n\",\"v\":\"2\"}", "'v' is not 1"},
 		{"{\"name\":\"n\",\"nodes\":[]}", "unknown key 'nodes'"},
 		{"{\"name\":\"n\",\"node\":{}}", "'node.listen' is not a list"},
 		{"{\"name\":\"n\",\"node\":{\"listen\":[\"1.2.3.4\"]}}",
