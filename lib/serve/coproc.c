@@ -38,7 +38,6 @@ struct coproc_call {
 	uint64_t at_ms; /* deadline; 0: none */
 	struct loop_timer deadline;
 	bool begun; /* a record came: it cannot be asked again */
-	bool late;  /* answered already, for its deadline */
 };
 
 struct coproc {
@@ -159,7 +158,6 @@ static void on_deadline(struct loop *l, struct loop_timer *t)
 	}
 	/* It keeps its slot until the program is done with it. */
 	k->ops = NULL;
-	k->late = true;
 	note(c, "kept no deadline");
 	if (ops)
 		ops->failed(k->arg, &e);
@@ -207,32 +205,38 @@ static void queue_put_first(struct coproc_call *k)
 	c->waiting++;
 }
 
-/* The youngest of those that can be asked again. */
-static struct coproc_call *last_to_repeat(const struct coproc *c)
+static int youngest_first(const void *a, const void *b)
 {
-	struct coproc_call *last = NULL, *k;
+	const struct coproc_call *const *x = a, *const *y = b;
+	int64_t xid = json_int((*x)->req, "id", 0);
+	int64_t yid = json_int((*y)->req, "id", 0);
 
-	for (unsigned i = 0; i < c->conf.window; i++) {
-		k = c->slots[i];
-		if (k && ask_again(k) &&
-		    (!last ||
-		     json_int(k->req, "id", 0) > json_int(last->req, "id", 0)))
-			last = k;
-	}
-	return last;
+	return xid < yid ? 1 : xid > yid ? -1 : 0;
 }
 
-/* What it had: again, in the order it came, before what waits; or lost. */
+/* What can be asked again is, in the order it came, before what waits. */
+static void repeat(struct coproc *c)
+{
+	struct coproc_call *list[WINDOW_MAX];
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < c->conf.window; i++)
+		if (c->slots[i] && ask_again(c->slots[i]))
+			list[n++] = c->slots[i];
+	qsort(list, n, sizeof(list[0]), youngest_first);
+	for (unsigned i = 0; i < n; i++) {
+		c->slots[list[i]->slot] = NULL;
+		c->running--;
+		queue_put_first(list[i]);
+	}
+}
+
+/* What it had: again, or lost. */
 static void settle(struct coproc *c, unsigned delay)
 {
-	struct coproc_call *k;
 	struct err e = {0};
 
-	while ((k = last_to_repeat(c))) {
-		c->slots[k->slot] = NULL;
-		c->running--;
-		queue_put_first(k);
-	}
+	repeat(c);
 	err_set(&e, -EPIPE, "helper_lost", "%s ended before it answered",
 		c->name);
 	e.retry_after_ms = delay;
