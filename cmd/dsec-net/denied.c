@@ -170,6 +170,24 @@ static int follow_all(struct follow *v, size_t n, struct err *e)
 	}
 }
 
+static int tell_all(struct follow *f, struct err *e)
+{
+	int r = read_on(f, e);
+
+	return r < 0 ? r : finish(f, e);
+}
+
+int denied_tell(const struct tree *t, const json_t *req, struct err *e)
+{
+	struct follow f;
+	int r = begin(&f, t, req, e);
+
+	if (r == 0)
+		r = tell_all(&f, e);
+	done(&f);
+	return r;
+}
+
 int mode_denied(const struct tree *t, const json_t *words, bool follow,
 		struct err *e)
 {
@@ -184,11 +202,8 @@ int mode_denied(const struct tree *t, const json_t *words, bool follow,
 	n = i;
 	if (r == 0 && follow)
 		r = follow_all(v, n, e);
-	for (i = 0; r == 0 && !follow && i < n; i++) {
-		r = read_on(&v[i], e);
-		if (r == 0)
-			r = finish(&v[i], e);
-	}
+	for (i = 0; r == 0 && !follow && i < n; i++)
+		r = tell_all(&v[i], e);
 	for (i = 0; i < n; i++)
 		done(&v[i]);
 	return r;

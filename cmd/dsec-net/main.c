@@ -59,6 +59,7 @@ const struct field net_fields[] = {
 	{{"deadline", NULL, 0, "TIME", "give up on a sandbox after so long"}, "deadline_ms", FIELD_MS, 1, 0, NULL},
 	{{"key", NULL, 0, "KEY", "idempotency key"}, "key", FIELD_STR, 1, 128, NULL},
 	{.key = "sandbox", .type = FIELD_STR, .min = 1, .max = 64},
+	{.key = "denied", .type = FIELD_BOOL},
 	{.key = "cancel", .type = FIELD_ID},
 };
 /* clang-format on */

@@ -87,6 +87,9 @@ int mode_services(const struct tree *t, struct err *e);
 int mode_uplink(const struct tree *t, const char *what, struct err *e);
 int mode_connect(const struct tree *t, const char *sandbox, const char *port,
 		 struct err *e);
+/* denied_tell(t, req, e): an event for each line of what the sandbox of ${req}
+ * was refused, and the final record. */
+int denied_tell(const struct tree *t, const json_t *req, struct err *e);
 /* ${words}: requests of one sandbox each. */
 int mode_denied(const struct tree *t, const json_t *words, bool follow,
 		struct err *e);

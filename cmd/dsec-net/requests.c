@@ -104,7 +104,8 @@ static int job_new(struct app *app, json_t *req, const char *id, struct err *e)
 static int check_op(const json_t *req, struct err *e)
 {
 	static const char *const ops[] = {"phase",    "replace", "merge",
-					  "deny_all", "show",	 "explain"};
+					  "deny_all", "show",	 "explain",
+					  "denied"};
 	const char *first = NULL;
 	const json_t *v;
 
@@ -125,7 +126,8 @@ static int check_op(const json_t *req, struct err *e)
 	if (!first)
 		return err_set(e, -EBADMSG, "missing_field",
 			       "what to do is missing: 'phase', 'replace', "
-			       "'merge', 'deny_all', 'show' or 'explain'");
+			       "'merge', 'deny_all', 'show', 'explain' or "
+			       "'denied'");
 	return 0;
 }
 
@@ -315,6 +317,17 @@ static bool waits(const struct app *app, const struct job *j)
 	return false;
 }
 
+/* A file of ours is read: nobody need be asked. */
+static void tell_denied(struct job *j)
+{
+	struct err e = {0};
+
+	if (denied_tell(&j->app->tree, j->req, &e) < 0)
+		tell(j, &e);
+	else
+		job_end(j);
+}
+
 static void start_jobs(struct app *app)
 {
 	struct job *j, *next;
@@ -325,6 +338,10 @@ static void start_jobs(struct app *app)
 		next = j->next;
 		if (j->worker || waits(app, j))
 			continue;
+		if (json_is_true(json_object_get(j->req, "denied"))) {
+			tell_denied(j);
+			continue;
+		}
 		r = worker_give(j, &e);
 		if (r == 0)
 			break;

@@ -46,10 +46,7 @@ static enum weight weight_of(const struct errand *c)
 		return is_one_of(op, looks, array_len(looks)) ? WEIGHT_NONE
 							      : WEIGHT_DURABLE;
 	case AUTH_NET:
-		return json_object_get(c->req, "show") ||
-				       json_object_get(c->req, "explain")
-			       ? WEIGHT_NONE
-			       : WEIGHT_DURABLE;
+		return errand_net_looks(c->req) ? WEIGHT_NONE : WEIGHT_DURABLE;
 	case AUTH_EXEC:
 	case AUTH_FILE:
 	case AUTH_CONNECT:

@@ -10,6 +10,14 @@
 
 #define ERRANDS_MAX 8192 /* of all workers */
 
+/* One that is false asks for nothing. */
+bool errand_net_looks(const json_t *req)
+{
+	return json_is_true(json_object_get(req, "show")) ||
+	       json_is_true(json_object_get(req, "denied")) ||
+	       json_is_string(json_object_get(req, "explain"));
+}
+
 bool errand_repeats(const json_t *req)
 {
 	static const char *const read_only[] = {"output",  "list-execs",
@@ -25,8 +33,7 @@ bool errand_repeats(const json_t *req)
 	    !strcmp(program, "ps"))
 		return true;
 	if (!strcmp(program, "net"))
-		return json_object_get(req, "show") ||
-		       json_object_get(req, "explain");
+		return errand_net_looks(req);
 	for (size_t i = 0; i < array_len(read_only); i++)
 		if (!strcmp(read_only[i], op))
 			return true;

@@ -139,6 +139,8 @@ void errand_count(struct errand *c);
 void errand_go(struct errand *c);
 /* errand_repeats(req): may it be asked again? */
 bool errand_repeats(const json_t *req);
+/* errand_net_looks(req): does it, for dsec-net, change nothing? */
+bool errand_net_looks(const json_t *req);
 
 /* node_route.c */
 

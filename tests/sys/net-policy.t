@@ -61,6 +61,9 @@ run dsec-net p --explain other.test:80/udp
 is "$(field "$out" '"\(.allowed) \(.agrees)"')" "false true" "UDP"
 run dsec-net p --explain 198.51.100.10/icmp
 is "$(field "$out" "$verdict")" "false unreachable true" "ICMP"
+is "$(echo '{"id":7,"sandbox":"p","denied":true}' | dsec-net | jq -c 'select(.id == 7) |
+	select(.name=="allowed.test" or .ok).ok' | sort -u | tr '\n' ' ')" "null true " \
+	"what was denied is asked for by a request"
 is "$(dsec-net p --denied | jq -r 'select(.event=="denied" and .name=="allowed.test") | .why' |
 	head -n 1)" name "what was denied is told"
 run dsec-net p --show

@@ -132,6 +132,16 @@ json_is "$(one '{"program":"exec","sandbox":"a","op":"hold"}')" \
 	'"bad_value"' 'what is the supervisor'"'"'s alone is refused' .error.code
 json_is "$(one '{"program":"run","within":"root","as":"x"}')" \
 	'"unknown_field"' 'a client does not say for whom it asks' .error.code
+audited() { # PROGRAM: how often it is in the audit log
+	jq -c --arg p "$1" 'select(.program == $p)' "$DSEC_LIB/serve/audit.jsonl" |
+		wc -l
+}
+json_is "$(one '{"program":"net","sandbox":"a","denied":true}')" '[true,0]' \
+	'what was refused of a network' '[.ok,.count]'
+is "$(audited net)" 0 'is looked at'
+json_is "$(one '{"program":"net","sandbox":"a","show":false,"deny_all":true}')" \
+	'true' 'rules are changed' .ok
+is "$(audited net)" 1 'and that is in the audit log, whatever else is said'
 json_is "$(one '{"program":"ps","limit":1}')" '[1,true]' 'lists come in pages' \
 	'[.count,has("next")]'
 one '{"program":"pause","sandbox":"c","op":"stop"}' >/dev/null

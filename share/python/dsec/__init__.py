@@ -22,16 +22,16 @@ from .errors import *  # noqa: F401,F403
 from .files import Files
 from .process import OutputStream, Process
 from .sandbox import Forward, Network, Sandbox, Session
-from .types import (CommandInfo, CommandResult, FileEntry, FileEvent,
-                    OperationList, OperationResult, OutputChunk, SandboxEnd,
-                    SandboxInfo, Snapshot)
+from .types import (CommandInfo, CommandResult, DeniedAttempt, FileEntry,
+                    FileEvent, OperationList, OperationResult, OutputChunk,
+                    SandboxEnd, SandboxInfo, Snapshot)
 
 __version__ = "0.1.0"
 
 __all__ = [
     "CommandInfo", "CommandResult", "ContainerArgs", "DSecClient",
-    "DSecRunArgs", "FileEntry", "FileEvent", "Files", "Forward", "ManyResult",
-    "MicroVMArgs", "Network", "OperationList", "OperationResult",
+    "DSecRunArgs", "DeniedAttempt", "FileEntry", "FileEvent", "Files",
+    "Forward", "ManyResult", "MicroVMArgs", "Network", "OperationList", "OperationResult",
     "OutputChunk", "OutputStream", "Process", "RetryPolicy", "RunArgs",
     "Sandbox", "SandboxEnd", "SandboxInfo", "Session", "Snapshot", "VMArgs",
 ]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
-from typing import (Any, Awaitable, Callable, Coroutine, List, Optional, Set,
-                    Tuple, TypeVar)
+from typing import (Any, Awaitable, Callable, Coroutine, List, Optional,
+                    Sequence, Set, Tuple, TypeVar)
 
-from ._transport import Lost, Transport
+from ._transport import Channel, Lost, Transport
 from ._wire import Guard, Line, OnEvent, backoff, ms, new_key, one
 from .errors import (Busy, CapacityError, ConnectionLost, DeadlineExceeded,
                      DSecError, HelperLost, error_of)
@@ -182,12 +182,20 @@ class Core:
                     raise error
                 await asyncio.sleep(delay)
 
-    async def connect(self, sandbox: str, port: int) -> Tuple[
+    async def connect(self, sandbox: str, port: int,
+                      timeout: Optional[float]) -> Tuple[
             asyncio.StreamReader, asyncio.StreamWriter]:
         """To a port inside; nothing has been said on it yet, so again."""
         return await self._again(
-            lambda: self.transport.connect(sandbox, port), self.timeout,
+            lambda: self.transport.connect(sandbox, port), self.time(timeout),
             "the connection")
+
+    async def channel(self, fields: Line, streams: Sequence[str],
+                      timeout: Optional[float]) -> Channel:
+        """An attach, which does no harm a second time."""
+        return await self._again(
+            lambda: self.transport.channel(fields, streams),
+            self.time(timeout), "the attach")
 
     async def transfer(self, op: str, fields: Line, host: str,
                        timeout: Optional[float]) -> Line:
@@ -208,3 +216,22 @@ class Core:
     async def ask(self, program: str, fields: Line, **how: Any) -> Line:
         """The same with one record."""
         return (await self.call(program, fields, **how))[0]
+
+    async def events(self, program: str, fields: Line, event: str,
+                     **how: Any) -> List[Line]:
+        """The same; the events of that name, of which the record has the
+        ``count``.  Those of an attempt that was made again come first."""
+        found: List[Line] = []
+
+        def on_event(line: Line) -> None:
+            if line.get("event") == event:
+                found.append(line)
+        record = await self.ask(program, fields, on_event=on_event, **how)
+        count = record.get("count")
+        if not isinstance(count, int) or count > len(found):
+            return found
+        return found[len(found) - count:]
+
+    def time(self, timeout: Optional[float]) -> float:
+        """Seconds for a call: its own, or the client's."""
+        return self.timeout if timeout is None else timeout

@@ -4,7 +4,6 @@ with credit."""
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import random
@@ -12,17 +11,17 @@ import ssl
 import tarfile
 import time
 from collections import deque
-from dataclasses import dataclass, field
-from typing import (Any, Callable, Deque, Dict, List, Mapping, Optional,
-                    Sequence, Set, Tuple, Union)
+from typing import (Any, Callable, Deque, Dict, List, Optional, Sequence, Set,
+                    Tuple)
 
 from . import _tar
+from ._port import port_streams
+from ._settings import RemoteSettings, check_peer, tls_context
 from ._transport import Channel, Lost, Transport
 from ._wire import (DATA_MAX, READ_LIMIT, WINDOW, Guard, Line, OnEvent,
                     Pending, decode, encode, one, split_address)
-from .errors import (BadRequest, Busy, ConnectionLost, DeadlineExceeded,
-                     DSecError, FileError, NodeError, PolicyDenied,
-                     ProtocolError, error_of)
+from .errors import (Busy, ConnectionLost, DeadlineExceeded, DSecError,
+                     FileError, PolicyDenied, ProtocolError, error_of)
 from .types import bytes_field, bytes_of
 
 log = logging.getLogger("dsec")
@@ -32,106 +31,17 @@ _PING_S = 30.0
 _CUT_S = 90.0
 _REQUESTS = 960
 _CHUNK = 64 * 1024
+_DENIALS = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED")
 
 
-@dataclass
-class RemoteSettings:
-    """Where to, and who we are; files are PEM."""
-
-    addresses: List[str]
-    certificate: str
-    key: str
-    ca: str
-    token: Optional[str] = field(default=None, repr=False)
-    crl: Optional[str] = None
-    peer: Optional[str] = None
-
-
-def remote_settings(addresses: Union[None, str, Sequence[str]],
-                    certificate: Optional[str], key: Optional[str],
-                    ca: Optional[str], token: Optional[str],
-                    config: Optional[str],
-                    peer: Optional[str] = None) -> RemoteSettings:
-    """What was given, else the environment, else the file."""
-    env = os.environ
-    path = config or env.get("DSEC_CLIENT")
-    if not path and not certificate and not env.get("DSEC_CERT"):
-        # What dsec-serve init has made.
-        made = os.path.join(env.get("DSEC_TLS") or "/etc/dsec/serve",
-                            "client.json")
-        path = made if os.path.exists(made) else None
-    said: Dict[str, Any] = {}
-    if path:
-        try:
-            with open(path, encoding="utf-8") as f:
-                said = json.load(f)
-            if not isinstance(said, dict):
-                raise ValueError("no object")
-        except (OSError, ValueError) as e:
-            raise BadRequest(f"cannot read {path}: {e}",
-                             code="configuration") from None
-    where = os.path.dirname(os.path.abspath(path)) if path else ""
-
-    def pick(given: Optional[str], name: str, key: str,
-             is_path: bool = True) -> Optional[str]:
-        value = given or env.get(name)
-        if not value and isinstance(said.get(key), str):
-            value = os.path.join(where, said[key]) if is_path else said[key]
-        return value
-
-    found: Any = addresses or env.get("DSEC_SERVER") or said.get("addresses")
-    if isinstance(found, str):
-        found = [a.strip() for a in found.split(",") if a.strip()]
-    if not found or not all(isinstance(a, str) for a in found):
-        raise BadRequest("no address: give addresses=, DSEC_SERVER or a "
-                         "config file; or local=True for this machine",
-                         code="configuration")
-    cert = pick(certificate, "DSEC_CERT", "certificate")
-    secret = pick(key, "DSEC_KEY", "key")
-    authority = pick(ca, "DSEC_CA", "ca")
-    if not cert or not secret or not authority:
-        raise BadRequest("certificate, key and ca are needed",
-                         code="configuration")
-    for address in found:
-        split_address(address)
-    return RemoteSettings(list(found), cert, secret, authority,
-                          pick(token, "DSEC_TOKEN", "token", False),
-                          pick(None, "DSEC_CRL", "crl"),
-                          pick(peer, "DSEC_PEER", "peer", False))
-
-
-def tls_context(s: RemoteSettings) -> ssl.SSLContext:
-    """TLS 1.3, our certificate, and a server of our own authority."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    # For this host, unless the caller knows whom to expect; and see
-    # check_peer().
-    context.check_hostname = s.peer is None
-    context.verify_mode = ssl.CERT_REQUIRED
-    try:
-        context.load_verify_locations(s.ca)
-        if s.crl:
-            context.load_verify_locations(s.crl)
-            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
-        context.load_cert_chain(s.certificate, s.key)
-    except (OSError, ssl.SSLError) as e:
-        raise BadRequest(f"certificates: {e}", code="configuration") from None
-    return context
-
-
-def check_peer(cert: Optional[Mapping[str, Any]],
-               wanted: Optional[str]) -> str:
-    """The identity of a server: one URI, of a node or a control."""
-    names: Any = (cert or {}).get("subjectAltName", ())
-    uris = [value for kind, value in names
-            if kind == "URI" and value.startswith("dsec://")]
-    if len(uris) != 1 or not uris[0].startswith(("dsec://control/",
-                                                 "dsec://node/")):
-        raise PolicyDenied("the server's certificate is not that of a control "
-                           f"or node: {', '.join(uris) or 'no identity'}")
-    if wanted is not None and uris[0] != wanted:
-        raise PolicyDenied(f"the server is {uris[0]}, not {wanted}")
-    return str(uris[0])
+def _is_denial(error: Exception) -> bool:
+    """One of us two does not accept the other's certificate: revoked,
+    expired, of another authority.  Trying again does not change that."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return True
+    reason = getattr(error, "reason", None) or ""
+    return (isinstance(error, ssl.SSLError) and "ALERT" in reason
+            and any(word in reason for word in _DENIALS))
 
 
 class _Stream:
@@ -145,7 +55,7 @@ class _Stream:
         self.wake = asyncio.Event()
 
 
-class _Connection:
+class Connection:
     """One connection; it is never used again once it is ``lost``."""
 
     def __init__(self, reader: asyncio.StreamReader,
@@ -155,7 +65,7 @@ class _Connection:
         self._sending = asyncio.Lock()
         self._next = 1
         self.pending: Dict[int, Pending] = {}
-        self.channels: Dict[int, "_RemoteChannel"] = {}
+        self.channels: Dict[int, "RemoteChannel"] = {}
         self.slots = asyncio.Semaphore(_REQUESTS)
         self.lost: Optional[Lost] = None
         self.hello: Line = {}
@@ -306,10 +216,10 @@ class _Connection:
                     self.pending.pop(number, None)
 
 
-class _RemoteChannel(Channel):
+class RemoteChannel(Channel):
     """The streams of one request."""
 
-    def __init__(self, connection: _Connection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._c = connection
         self._number = connection.new_id()
         self._in: Dict[str, _Stream] = {}
@@ -512,9 +422,8 @@ class RemoteTransport(Transport):
         self._context = None if plain else context or tls_context(settings)
         self._order = list(settings.addresses)
         random.shuffle(self._order)
-        self._connection: Optional[_Connection] = None
-        # Made where the loop is: before Python 3.10 it belongs to one.
-        self._connecting: Optional[asyncio.Lock] = None
+        self._connection: Optional[Connection] = None
+        self._attempt: "Optional[asyncio.Task[Connection]]" = None
         self._closed = False
         self.peer = ""
         self.connects = 0
@@ -523,11 +432,13 @@ class RemoteTransport(Transport):
         try:
             await self._connected()
         except Lost as e:
-            raise NodeError(str(e), code="connection_lost",
-                            retry=True) from None
+            raise ConnectionLost(str(e)) from None
 
     async def close(self) -> None:
         self._closed = True
+        if self._attempt is not None:
+            self._attempt.cancel()
+            await asyncio.gather(self._attempt, return_exceptions=True)
         if self._connection is not None:
             await self._connection.close()
 
@@ -542,37 +453,52 @@ class RemoteTransport(Transport):
             return 0
         return sum(p.abandoned for p in c.pending.values())
 
-    async def _connected(self) -> _Connection:
-        if self._connecting is None:
-            self._connecting = asyncio.Lock()
-        async with self._connecting:
-            if self._closed:
-                raise RuntimeError("the client is closed")
-            if self._connection is not None:
-                if self._connection.lost is None:
-                    return self._connection
-                await self._connection.close()
-                self._connection = None
-                # The next one first: this one has just failed us.
-                self._order = self._order[1:] + self._order[:1]
-            why: List[str] = []
-            for address in list(self._order):
-                try:
-                    async with Guard(_CONNECT_S, "the connection"):
-                        self._connection = await self._connect(address)
-                    self.connects += 1
-                    return self._connection
-                except (OSError, ssl.SSLError, Lost, DeadlineExceeded,
-                        ProtocolError) as e:
-                    why.append(f"{address}: {e}")
-                    self._order = self._order[1:] + self._order[:1]
-            raise Lost("; ".join(why), sent=False)
+    async def _connected(self) -> Connection:
+        if self._closed:
+            raise RuntimeError("the client is closed")
+        if self._connection is not None and self._connection.lost is None:
+            return self._connection
+        # Whoever needs one waits for the same attempt, and learns how it went.
+        if self._attempt is None:
+            self._attempt = asyncio.get_running_loop().create_task(
+                self._reach())
+            self._attempt.add_done_callback(self._attempted)
+        return await asyncio.shield(self._attempt)
 
-    async def _connect(self, address: str) -> _Connection:
+    def _attempted(self, attempt: "asyncio.Task[Connection]") -> None:
+        self._attempt = None
+        if not attempt.cancelled():
+            attempt.exception()
+
+    async def _reach(self) -> Connection:
+        """Whichever answers first, in their order.  Lost; PolicyDenied."""
+        if self._connection is not None:
+            await self._connection.close()
+            self._connection = None
+            # The next one first: this one has just failed us.
+            self._order = self._order[1:] + self._order[:1]
+        why: List[str] = []
+        denied = False
+        for address in list(self._order):
+            try:
+                async with Guard(_CONNECT_S, "the connection"):
+                    self._connection = await self._connect(address)
+                self.connects += 1
+                return self._connection
+            except (OSError, ssl.SSLError, Lost, DeadlineExceeded,
+                    ProtocolError) as e:
+                denied = denied or _is_denial(e)
+                why.append(f"{address}: {e}")
+                self._order = self._order[1:] + self._order[:1]
+        if denied:
+            raise PolicyDenied("; ".join(why))
+        raise Lost("; ".join(why), sent=False)
+
+    async def _connect(self, address: str) -> Connection:
         host, port = split_address(address)
         reader, writer = await asyncio.open_connection(
             host, port, ssl=self._context, limit=READ_LIMIT)
-        c = _Connection(reader, writer)
+        c = Connection(reader, writer)
         try:
             if not self._plain:
                 self.peer = check_peer(writer.get_extra_info("peercert"),
@@ -627,7 +553,7 @@ class RemoteTransport(Transport):
 
     async def channel(self, fields: Line, streams: Sequence[str]) -> Channel:
         c = await self._connected()
-        channel = _RemoteChannel(c)
+        channel = RemoteChannel(c)
         ask: Line = {"program": "exec", **fields, "attach": list(streams)}
         ended = await channel.open(ask)
         if ended is not None:
@@ -640,13 +566,13 @@ class RemoteTransport(Transport):
     async def connect(self, sandbox: str, port: int) -> Tuple[
             asyncio.StreamReader, asyncio.StreamWriter]:
         c = await self._connected()
-        channel = _RemoteChannel(c)
+        channel = RemoteChannel(c)
         ended = await channel.open({"program": "exec", "op": "connect",
                                     "sandbox": sandbox, "port": port})
         if ended is not None:
             await channel.close()
             raise error_of(ended)
-        return _port_streams(c, channel)
+        return port_streams(c, channel)
 
     async def upload(self, fields: Line, source: str) -> Line:
         ask, _, name = _split_name(fields)
@@ -682,8 +608,8 @@ class RemoteTransport(Transport):
             raise error_of(final)
         return _with_refused(final, refused)
 
-    async def _file(self, fields: Line) -> _RemoteChannel:
-        channel = _RemoteChannel(await self._connected())
+    async def _file(self, fields: Line) -> RemoteChannel:
+        channel = RemoteChannel(await self._connected())
         ended = await channel.open({"program": "file", **fields})
         if ended is not None:
             await channel.close()
@@ -720,7 +646,7 @@ def _with_refused(record: Line, refused: List[Dict[str, Any]]) -> Line:
                                  f"{refused[0]['message']}"}}
 
 
-async def _pump_out(channel: _RemoteChannel, source: str,
+async def _pump_out(channel: RemoteChannel, source: str,
                     name: str) -> List[Dict[str, Any]]:
     """Pack in a thread, send from here, as fast as it is taken."""
     loop = asyncio.get_running_loop()
@@ -746,7 +672,7 @@ async def _pump_out(channel: _RemoteChannel, source: str,
     return refused
 
 
-async def _pump_in(channel: _RemoteChannel, into: str,
+async def _pump_in(channel: RemoteChannel, into: str,
                    name: str) -> List[Dict[str, Any]]:
     """Receive here, unpack in a thread."""
     loop = asyncio.get_running_loop()
@@ -792,116 +718,3 @@ def _write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view):]
-
-
-class _PortTransport(asyncio.Transport):
-    """A stream of a connection in the shape of a socket."""
-
-    def __init__(self, c: _Connection, channel: _RemoteChannel,
-                 protocol: asyncio.StreamReaderProtocol) -> None:
-        super().__init__()
-        self._channel = channel
-        self._protocol = protocol
-        self._queue: "asyncio.Queue[Optional[bytes]]" = asyncio.Queue()
-        self._held = 0
-        self._paused = False
-        self._go = asyncio.Event()
-        self._go.set()
-        self._closing = False
-        self._eof = False
-        c.spawn(self._receive())
-        c.spawn(self._transmit())
-
-    async def _receive(self) -> None:
-        error: Optional[Exception] = None
-        try:
-            while True:
-                await self._go.wait()
-                data = await self._channel.read("socket")
-                if not data:
-                    self._protocol.eof_received()
-                    break
-                self._protocol.data_received(data)
-        except Lost as e:
-            error = ConnectionResetError(str(e))
-        if error is not None and not self._closing:
-            self._end(error)
-
-    async def _transmit(self) -> None:
-        try:
-            while True:
-                data = await self._queue.get()
-                if data is None:
-                    await self._channel.close_stdin()
-                    continue
-                await self._channel.write(data)
-                self._held -= len(data)
-                if self._paused and self._held < WINDOW // 2:
-                    self._paused = False
-                    self._protocol.resume_writing()
-        except (Lost, OSError):
-            pass
-
-    def _end(self, error: Optional[Exception]) -> None:
-        self._closing = True
-        loop = asyncio.get_running_loop()
-        loop.call_soon(self._protocol.connection_lost, error)
-
-    def write(self, data: Any) -> None:
-        if self._closing or self._eof or not data:
-            return
-        self._queue.put_nowait(bytes(data))
-        self._held += len(data)
-        if self._held > WINDOW and not self._paused:
-            self._paused = True
-            self._protocol.pause_writing()
-
-    def can_write_eof(self) -> bool:
-        return True
-
-    def write_eof(self) -> None:
-        if not self._eof:
-            self._eof = True
-            self._queue.put_nowait(None)
-
-    def is_closing(self) -> bool:
-        return self._closing
-
-    def pause_reading(self) -> None:
-        self._go.clear()
-
-    def resume_reading(self) -> None:
-        self._go.set()
-
-    def is_reading(self) -> bool:
-        return self._go.is_set()
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return default
-
-    def close(self) -> None:
-        if self._closing:
-            return
-        self._closing = True
-        self._channel._c.spawn(self._finish())
-
-    async def _finish(self) -> None:
-        """What was written is sent first."""
-        end = time.monotonic() + 5
-        while self._held > 0 and time.monotonic() < end:
-            await asyncio.sleep(0.01)
-        await self._channel.close()
-        self._protocol.connection_lost(None)
-
-    def abort(self) -> None:
-        self.close()
-
-
-def _port_streams(c: _Connection, channel: _RemoteChannel) -> Tuple[
-        asyncio.StreamReader, asyncio.StreamWriter]:
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=WINDOW)
-    protocol = asyncio.StreamReaderProtocol(reader)
-    transport = _PortTransport(c, channel, protocol)
-    protocol.connection_made(transport)
-    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)

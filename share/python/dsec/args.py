@@ -84,7 +84,9 @@ class RunArgs:
             if f.name in ("extra", "backend") or value is None:
                 continue
             req[f.name] = _plain(value)
-        req["backend"] = self.backend_name()
+        backend = self.backend_name()
+        if self.snapshot is None or backend != "container":
+            req["backend"] = backend  # else it is the snapshot's
         for key, value in self.extra.items():
             if key in req:
                 raise ValueError(f"extra: '{key}' is a field of its own")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from dataclasses import dataclass, replace
 from typing import (Any, AsyncIterator, Awaitable, Callable, Dict, Generic,
-                    Iterable, List, Mapping, Optional, Sequence, Tuple,
-                    TypeVar, Union)
+                    Iterable, List, Mapping, Optional, Sequence, TypeVar,
+                    Union)
 
 from . import sandbox as sandbox_
 from ._core import Core, RetryPolicy
@@ -86,7 +85,8 @@ class DSecClient:
         if transport is None and local:
             transport = LocalTransport(bin_dir, dict(env or {}))
         elif transport is None:
-            from ._remote import RemoteTransport, remote_settings
+            from ._remote import RemoteTransport
+            from ._settings import remote_settings
             transport = RemoteTransport(remote_settings(
                 addresses, certificate, key, ca, token, config, peer))
         self.local = local
@@ -120,7 +120,7 @@ class DSecClient:
         second one, and a cancelled call leaves none.
         """
         record = await self._core.ask(
-            "run", args.request(), keyed=True, timeout=self._time(timeout),
+            "run", args.request(), keyed=True, timeout=self._core.time(timeout),
             orphan=self._core.stop_orphan)
         return Sandbox(self._core, record)
 
@@ -213,10 +213,11 @@ class DSecClient:
                     timeout=self._core.timeout))
         return ManyResult(index, args, box.id if box else None, value, error)
 
-    async def get(self, sandbox: str) -> Sandbox:
+    async def get(self, sandbox: str, *,
+                  timeout: Optional[float] = None) -> Sandbox:
         """A sandbox by its id or name.  NotFound."""
         records = await self._core.call("ps", {"sandbox": sandbox},
-                                        timeout=self._core.timeout)
+                                        timeout=self._core.time(timeout))
         if not records:
             raise NotFound(f"no sandbox '{sandbox}'", code="sandbox_unknown")
         if records[0].get("ok") is False:
@@ -230,8 +231,8 @@ class DSecClient:
     async def sandboxes(self, *, task: Optional[str] = None,
                         project: Optional[str] = None,
                         labels: Optional[Mapping[str, str]] = None,
-                        all: bool = False, stats: bool = False
-                        ) -> List[SandboxInfo]:
+                        all: bool = False, stats: bool = False,
+                        timeout: Optional[float] = None) -> List[SandboxInfo]:
         """What runs; ``all``: what ended too, while that is kept; ``stats``:
         with what each uses now."""
         fields: Line = _selector(task, project, labels, needed=False)
@@ -240,7 +241,7 @@ class DSecClient:
         if stats:
             fields["stats"] = True
         records = await self._core.call("ps", fields, select=True,
-                                        timeout=self._core.timeout)
+                                        timeout=self._core.time(timeout))
         return [SandboxInfo.of(r) for r in records if r.get("sandbox")]
 
     # --- many at once -----------------------------------------------------------
@@ -275,39 +276,58 @@ class DSecClient:
         fields["grace_ms"] = max(0, int(grace * 1000))
         return await self._many("stop", fields, timeout)
 
+    async def set_phase(self, phase: str, *, task: Optional[str] = None,
+                        project: Optional[str] = None,
+                        labels: Optional[Mapping[str, str]] = None,
+                        timeout: Optional[float] = None) -> OperationList:
+        """Switch them to a phase of their network rules that was given at
+        launch, as :meth:`Network.phase`."""
+        fields = _selector(task, project, labels)
+        fields["phase"] = phase
+        return await self._each("net", fields, timeout)
+
     async def _many(self, op: str, fields: Line,
                     timeout: Optional[float]) -> OperationList:
-        records = await self._core.call(
-            "pause", {**fields, "op": op}, select=True,
-            timeout=self._time(timeout))
+        return await self._each("pause", {**fields, "op": op}, timeout)
+
+    async def _each(self, program: str, fields: Line,
+                    timeout: Optional[float]) -> OperationList:
+        records = await self._core.call(program, fields, select=True,
+                                        timeout=self._core.time(timeout))
         return OperationList(OperationResult.of(r) for r in records
                              if r.get("sandbox"))
 
-    async def pause_task(self, task: str, level: Optional[str] = None,
-                         **how: Any) -> OperationList:
+    async def pause_task(self, task: str, level: Optional[str] = None, *,
+                         timeout: Optional[float] = None) -> OperationList:
         """Pause every sandbox of a task."""
-        return await self.pause(task=task, level=level, **how)
+        return await self.pause(task=task, level=level, timeout=timeout)
 
-    async def resume_task(self, task: str, **how: Any) -> OperationList:
+    async def resume_task(self, task: str, *,
+                          timeout: Optional[float] = None
+                          ) -> OperationList:
         """Resume every sandbox of a task."""
-        return await self.resume(task=task, **how)
+        return await self.resume(task=task, timeout=timeout)
 
-    async def stop_task(self, task: str, **how: Any) -> OperationList:
+    async def stop_task(self, task: str, *, grace: float = 2.0,
+                        timeout: Optional[float] = None) -> OperationList:
         """Stop every sandbox of a task."""
-        return await self.stop(task=task, **how)
+        return await self.stop(task=task, grace=grace, timeout=timeout)
 
-    async def pause_project(self, project: str, level: Optional[str] = None,
-                            **how: Any) -> OperationList:
+    async def pause_project(self, project: str, level: Optional[str] = None, *,
+                            timeout: Optional[float] = None) -> OperationList:
         """Pause every sandbox of a project and of those below it."""
-        return await self.pause(project=project, level=level, **how)
+        return await self.pause(project=project, level=level, timeout=timeout)
 
-    async def resume_project(self, project: str, **how: Any) -> OperationList:
+    async def resume_project(self, project: str, *,
+                             timeout: Optional[float] = None
+                             ) -> OperationList:
         """Resume every sandbox of a project and of those below it."""
-        return await self.resume(project=project, **how)
+        return await self.resume(project=project, timeout=timeout)
 
-    async def stop_project(self, project: str, **how: Any) -> OperationList:
+    async def stop_project(self, project: str, *, grace: float = 2.0,
+                           timeout: Optional[float] = None) -> OperationList:
         """Stop every sandbox of a project and of those below it."""
-        return await self.stop(project=project, **how)
+        return await self.stop(project=project, grace=grace, timeout=timeout)
 
     # --- snapshots --------------------------------------------------------------
 
@@ -323,30 +343,25 @@ class DSecClient:
             task=task, labels=dict(labels) if labels else None,
             project=project)
 
-    async def snapshots(self, project: Optional[str] = None
-                        ) -> List[Snapshot]:
+    async def snapshots(self, project: Optional[str] = None, *,
+                        timeout: Optional[float] = None) -> List[Snapshot]:
         """Snapshots of the node, or of a project and those below it."""
-        found: List[Snapshot] = []
-
-        def on_event(line: Line) -> None:
-            if line.get("event") == "snapshot":
-                found.append(Snapshot.of(line))
         fields: Line = {"op": "list"}
         if project is not None:
             fields["project"] = project
-        await self._core.ask("fork", fields, on_event=on_event,
-                             timeout=self._core.timeout)
-        return found
+        return [Snapshot.of(line) for line in await self._core.events(
+            "fork", fields, "snapshot", timeout=self._core.time(timeout))]
 
     async def remove_snapshot(self, snapshot: str,
-                              project: Optional[str] = None) -> None:
+                              project: Optional[str] = None, *,
+                              timeout: Optional[float] = None) -> None:
         """Remove a snapshot.  Busy while something is made from it; NotFound
         (``snapshot_unknown``)."""
         fields: Line = {"op": "remove", "snapshot": snapshot}
         if project is not None:
             fields["project"] = project
         await self._core.ask("fork", fields, keyed=True,
-                             timeout=self._core.timeout)
+                             timeout=self._core.time(timeout))
 
     # --- anything else ----------------------------------------------------------
 
@@ -358,12 +373,9 @@ class DSecClient:
         a control ``request("nodes", on_event=print)``.  Its final record;
         give a ``key`` to what changes something."""
         records = await self._core.call(
-            program, fields, timeout=self._time(timeout), on_event=on_event,
+            program, fields, timeout=self._core.time(timeout), on_event=on_event,
             repeatable="key" in fields)
         return records[0] if records else {}
-
-    def _time(self, timeout: Optional[float]) -> float:
-        return self._core.timeout if timeout is None else timeout
 
 
 def _selector(task: Optional[str], project: Optional[str],

@@ -42,9 +42,6 @@ class Files:
             fields["user"] = user
         return fields
 
-    def _time(self, timeout: Optional[float]) -> float:
-        return self._core.timeout if timeout is None else timeout
-
     async def read(self, path: Path, *, offset: int = 0,
                    limit: Optional[int] = None, user: Optional[str] = None,
                    timeout: Optional[float] = None) -> bytes:
@@ -59,7 +56,7 @@ class Files:
             record = await self._core.ask(
                 "file", {**self._fields("read", path, user),
                          "offset": offset, "limit": want},
-                timeout=self._time(timeout))
+                timeout=self._core.time(timeout))
             data = bytes_of(record, "data")
             parts.append(data)
             offset += len(data)
@@ -94,7 +91,7 @@ class Files:
             fields["mode"] = f"{mode:04o}"
         if parents:
             fields["parents"] = True
-        await self._core.ask("file", fields, timeout=self._time(timeout),
+        await self._core.ask("file", fields, timeout=self._core.time(timeout),
                              keyed=True)
 
     async def _write_large(self, path: Path, data: bytes, mode: Optional[int],
@@ -124,7 +121,7 @@ class Files:
         if limit is not None:
             fields["limit"] = limit
         record = await self._core.ask("file", fields,
-                                      timeout=self._time(timeout))
+                                      timeout=self._core.time(timeout))
         entries = record.get("entries")
         return [FileEntry.of(e) for e in entries or [] if isinstance(e, dict)]
 
@@ -132,7 +129,7 @@ class Files:
                    timeout: Optional[float] = None) -> FileEntry:
         """One entry; a last link is not followed."""
         record = await self._core.ask("file", self._fields("stat", path, user),
-                                      timeout=self._time(timeout))
+                                      timeout=self._core.time(timeout))
         return FileEntry.of(record)
 
     async def exists(self, path: Path, *, user: Optional[str] = None,
@@ -159,7 +156,7 @@ class Files:
             fields["mode"] = f"{mode:04o}"
         if parents:
             fields["parents"] = True
-        await self._core.ask("file", fields, timeout=self._time(timeout),
+        await self._core.ask("file", fields, timeout=self._core.time(timeout),
                              keyed=True)
 
     async def move(self, path: Path, to: Path, *, user: Optional[str] = None,
@@ -168,7 +165,7 @@ class Files:
         await self._core.ask(
             "file", {**self._fields("move", path, user),
                      **bytes_field("to", to)},
-            timeout=self._time(timeout), keyed=True)
+            timeout=self._core.time(timeout), keyed=True)
 
     async def remove(self, path: Path, *, recursive: bool = False,
                      user: Optional[str] = None,
@@ -177,7 +174,7 @@ class Files:
         fields = self._fields("remove", path, user)
         if recursive:
             fields["recursive"] = True
-        await self._core.ask("file", fields, timeout=self._time(timeout),
+        await self._core.ask("file", fields, timeout=self._core.time(timeout),
                              keyed=True)
 
     async def upload(self, source: Union[str, "os.PathLike[str]"],

@@ -55,21 +55,29 @@ class OutputStream:
                 return
             yield data
 
-    async def read(self) -> bytes:
-        """Some bytes as soon as there are any; empty at the end."""
-        async with self._reading:
+    async def read(self, *, timeout: Optional[float] = None) -> bytes:
+        """Some bytes as soon as there are any; empty at the end.
+
+        ``timeout``: seconds; DeadlineExceeded, and nothing is lost.
+        """
+        async with Guard(timeout, f"{self.name}"), self._reading:
             if self._held:
                 data, self._held = self._held, b""
                 return data
             return await self._more()
 
-    async def readline(self) -> bytes:
+    async def readline(self, *, timeout: Optional[float] = None) -> bytes:
         """A line with its newline; the last may have none; empty at the
-        end.  Lines over 1 MiB come in pieces."""
-        async with self._reading:
+        end.  Lines over 1 MiB come in pieces.  ``timeout`` as for
+        :meth:`read`."""
+        async with Guard(timeout, f"a line of {self.name}"), self._reading:
             line = b""
             while True:
-                data = self._held or await self._more()
+                try:
+                    data = self._held or await self._more()
+                except BaseException:
+                    self._held = line  # for who asks next
+                    raise
                 self._held = b""
                 at = data.find(b"\n")
                 if at >= 0:
@@ -79,12 +87,21 @@ class OutputStream:
                 if not data or len(line) > 1 << 20:
                     return line
 
-    async def read_all(self) -> bytes:
-        """All that is left of it."""
+    async def read_all(self, *, timeout: Optional[float] = None) -> bytes:
+        """All that is left of it; ``timeout`` is for all of it, and what was
+        read is kept for the next call."""
         parts: List[bytes] = []
-        async for data in self:
-            parts.append(data)
-        return b"".join(parts)
+        async with Guard(timeout, f"the rest of {self.name}"), self._reading:
+            try:
+                while True:
+                    data = self._held or await self._more()
+                    self._held = b""
+                    if not data:
+                        return b"".join(parts)
+                    parts.append(data)
+            except BaseException:
+                self._held = b"".join(parts)
+                raise
 
     async def _more(self) -> bytes:
         while not self._ended:
@@ -256,14 +273,20 @@ class Process:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def write(self, data: Union[str, bytes]) -> None:
+    async def write(self, data: Union[str, bytes], *,
+                    timeout: Optional[float] = None) -> None:
         """To its stdin or terminal, as fast as it takes it.
 
         BrokenPipeError: nobody reads.  ConnectionLost: what was written to a
         terminal while its connection broke may have arrived or not.
+        DeadlineExceeded after ``timeout`` seconds: a part of it was taken.
         """
         if isinstance(data, str):
             data = data.encode()
+        async with Guard(timeout, "the input"):
+            await self._write(data)
+
+    async def _write(self, data: bytes) -> None:
         channel = self._channel
         try:
             if channel.has_input:
@@ -288,30 +311,33 @@ class Process:
                 raise BrokenPipeError("nobody reads its stdin") from None
             raise
 
-    async def close_stdin(self) -> None:
+    async def close_stdin(self, *, timeout: Optional[float] = None) -> None:
         """The end of its input (of a terminal: Ctrl-D)."""
-        if self._channel.has_input:
-            await self._channel.close_stdin()
-            return
-        async with self._writing:
-            await self._input(b"", True)
+        async with Guard(self._core.time(timeout), "the end of the input"):
+            if self._channel.has_input:
+                await self._channel.close_stdin()
+                return
+            async with self._writing:
+                await self._input(b"", True)
 
-    async def resize(self, rows: int, cols: int) -> None:
+    async def resize(self, rows: int, cols: int, *,
+                     timeout: Optional[float] = None) -> None:
         """The size of its terminal, in characters."""
         await self._core.ask("exec", {
             "op": "resize", "sandbox": self.sandbox, "exec": self.exec_id,
-            "rows": rows, "cols": cols}, timeout=self._core.timeout)
+            "rows": rows, "cols": cols}, timeout=self._core.time(timeout))
 
-    async def signal(self, signal: Union[str, int] = "SIGTERM") -> None:
+    async def signal(self, signal: Union[str, int] = "SIGTERM", *,
+                     timeout: Optional[float] = None) -> None:
         """A signal to every process of it.  NotFound: it has ended."""
         await self._core.ask("exec", {
             "op": "signal", "sandbox": self.sandbox, "exec": self.exec_id,
-            "signal": str(signal)}, timeout=self._core.timeout)
+            "signal": str(signal)}, timeout=self._core.time(timeout))
 
-    async def kill(self) -> None:
+    async def kill(self, *, timeout: Optional[float] = None) -> None:
         """SIGKILL; fine for one that has ended."""
         try:
-            await self.signal("SIGKILL")
+            await self.signal("SIGKILL", timeout=timeout)
         except DSecError as e:
             if e.code not in ("exec_unknown", "not_found", "stopped"):
                 raise

@@ -12,8 +12,9 @@ from .errors import (DSecError, NotFound, PartialFailure, SandboxStopped,
                      error_of)
 from .files import Files
 from .process import Process
-from .types import (CommandInfo, CommandResult, OperationResult, OutputChunk,
-                    SandboxEnd, SandboxInfo, Snapshot, bytes_of, data_field)
+from .types import (CommandInfo, CommandResult, DeniedAttempt, OperationResult,
+                    OutputChunk, SandboxEnd, SandboxInfo, Snapshot, bytes_of,
+                    data_field)
 
 if TYPE_CHECKING:
     from ._core import Core
@@ -91,13 +92,13 @@ class Session(_Commands):
             fields["inline_kb"] = inline_kb
         return await self._run(fields, check, deadline)
 
-    async def close(self) -> None:
+    async def close(self, *, timeout: Optional[float] = None) -> None:
         """End the shell; fine for one that has ended."""
         try:
             await self._core.ask(
                 "exec", {"op": "close-session", "sandbox": self.id,
                          "session": self.session_id},
-                timeout=self._core.timeout)
+                timeout=self._core.time(timeout))
         except (NotFound, SandboxStopped):
             pass
 
@@ -119,34 +120,49 @@ class Network:
         self._core = core
         self._sandbox = sandbox
 
-    async def _ask(self, keyed: bool, **fields: Any) -> Line:
+    async def _ask(self, timeout: Optional[float], keyed: bool,
+                   **fields: Any) -> Line:
         return await self._core.ask(
             "net", {"sandbox": self._sandbox, **fields}, keyed=keyed,
-            timeout=self._core.timeout)
+            timeout=self._core.time(timeout))
 
-    async def phase(self, name: str) -> Line:
+    async def phase(self, name: str, *,
+                    timeout: Optional[float] = None) -> Line:
         """Switch to a phase that was given at launch."""
-        return await self._ask(True, phase=name)
+        return await self._ask(timeout, True, phase=name)
 
-    async def replace(self, rules: Mapping[str, Any]) -> Line:
+    async def replace(self, rules: Mapping[str, Any], *,
+                      timeout: Optional[float] = None) -> Line:
         """These rules in place of those in force; ``{}`` denies all."""
-        return await self._ask(True, replace=dict(rules))
+        return await self._ask(timeout, True, replace=dict(rules))
 
-    async def merge(self, rules: Mapping[str, Any]) -> Line:
+    async def merge(self, rules: Mapping[str, Any], *,
+                    timeout: Optional[float] = None) -> Line:
         """These rules beside those in force."""
-        return await self._ask(True, merge=dict(rules))
+        return await self._ask(timeout, True, merge=dict(rules))
 
-    async def deny_all(self) -> Line:
+    async def deny_all(self, *, timeout: Optional[float] = None) -> Line:
         """Let it reach nothing."""
-        return await self._ask(True, deny_all=True)
+        return await self._ask(timeout, True, deny_all=True)
 
-    async def show(self) -> Line:
+    async def show(self, *, timeout: Optional[float] = None) -> Line:
         """Every rule that holds."""
-        return await self._ask(False, show=True)
+        return await self._ask(timeout, False, show=True)
 
-    async def explain(self, to: str) -> Line:
-        """Which rule decides about ``NAME:PORT``, and a try from inside."""
-        return await self._ask(False, explain=to)
+    async def explain(self, to: str, *,
+                      timeout: Optional[float] = None) -> Line:
+        """Which rule decides about ``NAME:PORT``, and a try from inside:
+        ``allowed``, ``by``, ``attempt``."""
+        return await self._ask(timeout, False, explain=to)
+
+    async def denied(self, *, timeout: Optional[float] = None
+                     ) -> List[DeniedAttempt]:
+        """What it tried and was refused, the oldest first; also of one that
+        has ended, while that is kept."""
+        lines = await self._core.events(
+            "net", {"sandbox": self._sandbox, "denied": True}, "denied",
+            timeout=self._core.time(timeout))
+        return [DeniedAttempt.of(line) for line in lines]
 
 
 class Forward:
@@ -236,11 +252,22 @@ class Sandbox(_Commands):
             return await self._run_with(fields, stdin, check, deadline)
         return await self._run(fields, check, deadline)
 
-    async def run_shell(self, command: str, **how: Any) -> CommandResult:
+    async def run_shell(self, command: str, *, timeout: Any = _DEFAULT,
+                        grace: Optional[float] = None,
+                        cwd: Optional[str] = None,
+                        env: Optional[Mapping[str, str]] = None,
+                        user: Optional[str] = None,
+                        stdin: Union[None, str, bytes] = None,
+                        step: Optional[int] = None, leave: bool = False,
+                        inline_kb: Optional[int] = None, check: bool = False,
+                        deadline: Optional[float] = None) -> CommandResult:
         """:meth:`run` with a line for /bin/sh."""
         if not isinstance(command, str):
             raise TypeError("run_shell() takes a string; run() takes a list")
-        return await self.run(command, **how)
+        return await self.run(
+            command, timeout=timeout, grace=grace, cwd=cwd, env=env, user=user,
+            stdin=stdin, step=step, leave=leave, inline_kb=inline_kb,
+            check=check, deadline=deadline)
 
     async def _run_with(self, fields: Line, stdin: Union[str, bytes],
                         check: bool, deadline: Optional[float]
@@ -307,12 +334,19 @@ class Sandbox(_Commands):
             fields["leave"] = True
         return await process_.start(self._core, fields, tuple(streams))
 
-    async def stream(self, command: Command, **how: Any
+    async def stream(self, command: Command, *, timeout: Any = _DEFAULT,
+                     grace: Optional[float] = None, cwd: Optional[str] = None,
+                     env: Optional[Mapping[str, str]] = None,
+                     user: Optional[str] = None, step: Optional[int] = None,
+                     leave: bool = False,
+                     streams: Tuple[str, ...] = ("stdout", "stderr")
                      ) -> AsyncIterator[OutputChunk]:
         """Run a command and yield its output as it comes.  A command that
         did not end well is raised at the end, as by
         :meth:`CommandResult.check`; leaving early kills it."""
-        process = await self.start(command, **how)
+        process = await self.start(
+            command, timeout=timeout, grace=grace, cwd=cwd, env=env, user=user,
+            step=step, leave=leave, streams=streams)
         async with process:
             async for chunk in process.stream():
                 yield chunk
@@ -330,36 +364,39 @@ class Sandbox(_Commands):
         return await process_.start(self._core, fields, ("stdout",))
 
     async def attach(self, exec_id: str,
-                     streams: Tuple[str, ...] = ("stdout", "stderr")
-                     ) -> Process:
+                     streams: Tuple[str, ...] = ("stdout", "stderr"), *,
+                     timeout: Optional[float] = None) -> Process:
         """Take up a command again: all of its output from the beginning,
         then what comes.  NotFound: there is no such command."""
-        channel = await self._core.transport.channel(
+        channel = await self._core.channel(
             {"op": "attach", "sandbox": self.id, "exec": exec_id,
-             **process_.from_start(streams)}, streams)
+             **process_.from_start(streams)}, streams, timeout)
         channel.exec_id = exec_id
         return Process(self._core, self.id, channel, tuple(streams), True,
                        False)
 
-    async def processes(self) -> List[CommandInfo]:
+    async def processes(self, *, timeout: Optional[float] = None
+                        ) -> List[CommandInfo]:
         """Commands that run here, and those that ended."""
         record = await self._core.ask(
             "exec", {"op": "list-execs", "sandbox": self.id},
-            timeout=self._core.timeout)
+            timeout=self._core.time(timeout))
         execs = record.get("execs")
         return [CommandInfo.of(e) for e in execs or [] if isinstance(e, dict)]
 
     async def signal(self, exec_id: str,
-                     signal: Union[str, int] = "SIGTERM") -> None:
+                     signal: Union[str, int] = "SIGTERM", *,
+                     timeout: Optional[float] = None) -> None:
         """A signal to every process of a command."""
         await self._core.ask(
             "exec", {"op": "signal", "sandbox": self.id, "exec": exec_id,
-                     "signal": str(signal)}, timeout=self._core.timeout)
+                     "signal": str(signal)}, timeout=self._core.time(timeout))
 
     async def session(self, *, shell: Optional[str] = None,
                       cwd: Optional[str] = None,
                       env: Optional[Mapping[str, str]] = None,
-                      user: Optional[str] = None) -> Session:
+                      user: Optional[str] = None,
+                      timeout: Optional[float] = None) -> Session:
         """Open a shell that keeps its state."""
         fields: Line = {"op": "session", "sandbox": self.id}
         if shell is not None:
@@ -371,23 +408,23 @@ class Sandbox(_Commands):
         if user is not None:
             fields["user"] = user
         record = await self._core.ask("exec", fields, keyed=True,
-                                      timeout=self._core.timeout)
+                                      timeout=self._core.time(timeout))
         return Session(self._core, self.id, str(record.get("session")))
 
     async def logs(self, exec_id: str = "e0", *, stream: str = "stdout",
-                   offset: int = 0, follow: bool = False,
-                   poll: float = 0.2) -> AsyncIterator[bytes]:
+                   offset: int = 0, follow: bool = False, poll: float = 0.2,
+                   timeout: Optional[float] = None) -> AsyncIterator[bytes]:
         """What a command wrote, from its recording; ``e0`` is the first one.
 
         ``follow``: until it has ended, looking again every ``poll`` seconds;
         else what there is now.  A part in the middle that was not kept (over
-        64 MiB) is passed over.
+        64 MiB) is passed over.  ``timeout``: seconds for each look.
         """
         while True:
             record = await self._core.ask(
                 "exec", {"op": "output", "sandbox": self.id, "exec": exec_id,
                          "stream": stream, "offset": offset,
-                         "limit": 96 * 1024}, timeout=self._core.timeout)
+                         "limit": 96 * 1024}, timeout=self._core.time(timeout))
             data = bytes_of(record, "data")
             after = record.get("next")
             moved = isinstance(after, int) and after > offset
@@ -411,11 +448,11 @@ class Sandbox(_Commands):
         ports = self.record.get("published")
         return [p for p in ports or [] if isinstance(p, dict)]
 
-    async def connect(self, port: int) -> Tuple[asyncio.StreamReader,
-                                                asyncio.StreamWriter]:
+    async def connect(self, port: int, *, timeout: Optional[float] = None
+                      ) -> Tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A TCP connection to a port inside, whatever its network rules.
         NotFound: nothing listens there."""
-        return await self._core.connect(self.id, port)
+        return await self._core.connect(self.id, port, timeout)
 
     async def forward(self, port: int, *, host: str = "127.0.0.1",
                       local_port: int = 0) -> Forward:
@@ -441,7 +478,7 @@ class Sandbox(_Commands):
                     **fields: Any) -> OperationResult:
         record = await self._core.ask(
             "pause", {"sandbox": self.id, "op": op, **fields},
-            timeout=self._core.timeout if timeout is None else timeout)
+            timeout=self._core.time(timeout))
         return OperationResult.of(record)
 
     async def pause(self, level: Optional[str] = None, *,
@@ -472,10 +509,10 @@ class Sandbox(_Commands):
             "ps", {"op": "wait", "sandbox": self.id}, timeout=timeout)
         return SandboxEnd.of(record)
 
-    async def info(self) -> SandboxInfo:
+    async def info(self, *, timeout: Optional[float] = None) -> SandboxInfo:
         """Its state, limits and what it uses now."""
         records = await self._core.call("ps", {"sandbox": self.id},
-                                        timeout=self._core.timeout)
+                                        timeout=self._core.time(timeout))
         if not records:
             raise NotFound(f"no sandbox {self.id}", code="sandbox_unknown")
         if records[0].get("ok") is False:
@@ -519,7 +556,7 @@ class Sandbox(_Commands):
             fields["fs_only"] = True
         record = await self._core.ask(
             "fork", fields, keyed=True,
-            timeout=self._core.timeout if timeout is None else timeout)
+            timeout=self._core.time(timeout))
         return Snapshot.of(record)
 
     async def __aenter__(self) -> "Sandbox":
@@ -554,7 +591,7 @@ async def fork(core: "Core", what: Line, count: int,
               **{k: v for k, v in given.items() if v is not None}}
     records = await core.call(
         "fork", fields, keyed=True, last=copies(count),
-        timeout=core.timeout if timeout is None else timeout,
+        timeout=core.time(timeout),
         orphan=core.stop_orphan)
     made = [r for r in records if r.get("ok") is True and r.get("sandbox")]
     made.sort(key=lambda r: int(r.get("index") or 0))

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same without asyncio.
+"""The same without asyncio: an event loop in a thread does the work.
 
     from dsec.sync import DSecClient
-    from dsec import DSecRunArgs
-
     with DSecClient(local=True) as client:
         with client.run_sandbox(DSecRunArgs()) as sb:
             print(sb.run_shell("echo $((6 * 7))").stdout)
 
-Every method has the arguments, results and errors of the class it stands for
+Every class has the methods and arguments of the one it stands for
 (:class:`dsec.DSecClient` and so on); what yields there is an iterator here.
 Calls may come from any thread; a KeyboardInterrupt cancels the call that is
 waited for.
@@ -16,24 +14,32 @@ waited for.
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
-from typing import (Any, AsyncIterator, Callable, Coroutine, Generic, Iterable,
-                    Iterator, List, Mapping, Optional, Tuple, TypeVar, Union)
+from concurrent.futures import ThreadPoolExecutor
+from typing import (TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable,
+                    Coroutine, Generic, Iterable, Iterator, List, Optional,
+                    Tuple, TypeVar)
 
 from . import client as aclient
 from . import files as afiles
 from . import process as aprocess
 from . import sandbox as asandbox
-from ._wire import Line
+from ._wire import Guard, Line
 from .args import RunArgs
 from .client import ManyResult
-from .sandbox import Command
-from .types import (CommandInfo, CommandResult, FileEntry, FileEvent,
-                    OperationList, OperationResult, OutputChunk, SandboxEnd,
-                    SandboxInfo, Snapshot)
+from .types import CommandResult
 
-__all__ = ["DSecClient", "Files", "Network", "Process", "Sandbox", "Session"]
+if TYPE_CHECKING:
+    from typing_extensions import Concatenate, ParamSpec
+    P = ParamSpec("P")
 
+__all__ = ["Connection", "DSecClient", "Files", "Forward", "Network",
+           "OutputStream", "Process", "Sandbox", "Session"]
+
+A = TypeVar("A")
+R = TypeVar("R")
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -45,6 +51,10 @@ class _Loop:
         self._thread = threading.Thread(target=self._loop.run_forever,
                                         name="dsec", daemon=True)
         self._thread.start()
+
+    @property
+    def closed(self) -> bool:
+        return self._loop.is_closed()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         if threading.current_thread() is self._thread:
@@ -91,9 +101,6 @@ class _Loop:
             self._loop.close()
 
 
-A = TypeVar("A")
-
-
 class _Wrapped(Generic[A]):
     def __init__(self, loop: _Loop, inner: A) -> None:
         self._loop = loop
@@ -104,8 +111,79 @@ class _Wrapped(Generic[A]):
         return repr(self.inner)
 
 
+# A method of a class above from one of the class it stands for, with its
+# arguments and its documentation.
+
+def _call(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]
+          ) -> Callable[Concatenate[Any, P], R]:
+    """What is awaited there is waited for here."""
+    @functools.wraps(method)
+    def call(self: Any, /, *args: P.args, **how: P.kwargs) -> R:
+        done: R = self._loop.run(method(self.inner, *args, **how))
+        return done
+    return call
+
+
+def _each(method: Callable[Concatenate[Any, P], AsyncIterator[R]]
+          ) -> Callable[Concatenate[Any, P], Iterator[R]]:
+    """What is iterated over with ``async for`` there."""
+    @functools.wraps(method)
+    def call(self: Any, /, *args: P.args, **how: P.kwargs) -> Iterator[R]:
+        items: Iterator[R] = self._loop.iterate(
+            method(self.inner, *args, **how))
+        return items
+    return call
+
+
+def _made(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
+          make: Callable[[_Loop, R], S]
+          ) -> Callable[Concatenate[Any, P], S]:
+    """What answers with an object there does so with one of ours."""
+    @functools.wraps(method)
+    def call(self: Any, /, *args: P.args, **how: P.kwargs) -> S:
+        return make(self._loop,
+                    self._loop.run(method(self.inner, *args, **how)))
+    return call
+
+
+class OutputStream(_Wrapped[aprocess.OutputStream]):
+    """As :class:`dsec.OutputStream`; an iterator of bytes."""
+
+    read = _call(aprocess.OutputStream.read)
+    readline = _call(aprocess.OutputStream.readline)
+    read_all = _call(aprocess.OutputStream.read_all)
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    @property
+    def position(self) -> int:
+        return self.inner.position
+
+    @property
+    def lost_bytes(self) -> int:
+        return self.inner.lost_bytes
+
+    @property
+    def head(self) -> bytes:
+        return self.inner.head
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._loop.iterate(self.inner.__aiter__())
+
+
 class Process(_Wrapped[aprocess.Process]):
     """As :class:`dsec.Process`."""
+
+    def __init__(self, loop: _Loop, inner: aprocess.Process) -> None:
+        super().__init__(loop, inner)
+        self.stdout = OutputStream(loop, inner.stdout)
+        self.stderr = OutputStream(loop, inner.stderr)
+
+    @property
+    def sandbox(self) -> str:
+        return self.inner.sandbox
 
     @property
     def exec_id(self) -> str:
@@ -115,49 +193,19 @@ class Process(_Wrapped[aprocess.Process]):
     def result(self) -> Optional[CommandResult]:
         return self.inner.result
 
-    def stream(self) -> Iterator[OutputChunk]:
-        return self._loop.iterate(self.inner.stream())
+    @property
+    def reconnects(self) -> int:
+        return self.inner.reconnects
 
-    def read(self, stream: str = "stdout") -> bytes:
-        """Some bytes of a stream; empty at the end."""
-        return self._loop.run(self._of(stream).read())
-
-    def readline(self, stream: str = "stdout") -> bytes:
-        """A line of a stream; empty at the end."""
-        return self._loop.run(self._of(stream).readline())
-
-    def read_all(self, stream: str = "stdout") -> bytes:
-        """All that is left of a stream."""
-        return self._loop.run(self._of(stream).read_all())
-
-    def _of(self, stream: str) -> aprocess.OutputStream:
-        if stream not in ("stdout", "stderr"):
-            raise ValueError(f"no stream '{stream}'")
-        return self.inner.stdout if stream == "stdout" else self.inner.stderr
-
-    def write(self, data: Union[str, bytes]) -> None:
-        self._loop.run(self.inner.write(data))
-
-    def close_stdin(self) -> None:
-        self._loop.run(self.inner.close_stdin())
-
-    def resize(self, rows: int, cols: int) -> None:
-        self._loop.run(self.inner.resize(rows, cols))
-
-    def signal(self, signal: Union[str, int] = "SIGTERM") -> None:
-        self._loop.run(self.inner.signal(signal))
-
-    def kill(self) -> None:
-        self._loop.run(self.inner.kill())
-
-    def wait(self, timeout: Optional[float] = None) -> CommandResult:
-        return self._loop.run(self.inner.wait(timeout))
-
-    def detach(self) -> None:
-        self._loop.run(self.inner.detach())
-
-    def close(self) -> None:
-        self._loop.run(self.inner.close())
+    stream = _each(aprocess.Process.stream)
+    write = _call(aprocess.Process.write)
+    close_stdin = _call(aprocess.Process.close_stdin)
+    resize = _call(aprocess.Process.resize)
+    signal = _call(aprocess.Process.signal)
+    kill = _call(aprocess.Process.kill)
+    wait = _call(aprocess.Process.wait)
+    detach = _call(aprocess.Process.detach)
+    close = _call(aprocess.Process.close)
 
     def __enter__(self) -> "Process":
         return self
@@ -170,14 +218,15 @@ class Session(_Wrapped[asandbox.Session]):
     """As :class:`dsec.Session`."""
 
     @property
+    def id(self) -> str:
+        return self.inner.id
+
+    @property
     def session_id(self) -> str:
         return self.inner.session_id
 
-    def run(self, command: Command, **how: Any) -> CommandResult:
-        return self._loop.run(self.inner.run(command, **how))
-
-    def close(self) -> None:
-        self._loop.run(self.inner.close())
+    run = _call(asandbox.Session.run)
+    close = _call(asandbox.Session.close)
 
     def __enter__(self) -> "Session":
         return self
@@ -189,64 +238,105 @@ class Session(_Wrapped[asandbox.Session]):
 class Files(_Wrapped[afiles.Files]):
     """As :class:`dsec.Files`."""
 
-    def read(self, path: afiles.Path, **how: Any) -> bytes:
-        return self._loop.run(self.inner.read(path, **how))
-
-    def read_text(self, path: afiles.Path, **how: Any) -> str:
-        return self._loop.run(self.inner.read_text(path, **how))
-
-    def write(self, path: afiles.Path, data: Union[str, bytes],
-              **how: Any) -> None:
-        self._loop.run(self.inner.write(path, data, **how))
-
-    def list(self, path: afiles.Path, **how: Any) -> List[FileEntry]:
-        return self._loop.run(self.inner.list(path, **how))
-
-    def stat(self, path: afiles.Path, **how: Any) -> FileEntry:
-        return self._loop.run(self.inner.stat(path, **how))
-
-    def exists(self, path: afiles.Path, **how: Any) -> bool:
-        return self._loop.run(self.inner.exists(path, **how))
-
-    def mkdir(self, path: afiles.Path, **how: Any) -> None:
-        self._loop.run(self.inner.mkdir(path, **how))
-
-    def move(self, path: afiles.Path, to: afiles.Path, **how: Any) -> None:
-        self._loop.run(self.inner.move(path, to, **how))
-
-    def remove(self, path: afiles.Path, **how: Any) -> None:
-        self._loop.run(self.inner.remove(path, **how))
-
-    def upload(self, source: Any, path: afiles.Path, **how: Any) -> None:
-        self._loop.run(self.inner.upload(source, path, **how))
-
-    def download(self, path: afiles.Path, target: Any, **how: Any) -> None:
-        self._loop.run(self.inner.download(path, target, **how))
-
-    def watch(self, path: afiles.Path, **how: Any) -> Iterator[FileEvent]:
-        return self._loop.iterate(self.inner.watch(path, **how))
+    read = _call(afiles.Files.read)
+    read_text = _call(afiles.Files.read_text)
+    write = _call(afiles.Files.write)
+    list = _call(afiles.Files.list)
+    stat = _call(afiles.Files.stat)
+    exists = _call(afiles.Files.exists)
+    mkdir = _call(afiles.Files.mkdir)
+    move = _call(afiles.Files.move)
+    remove = _call(afiles.Files.remove)
+    upload = _call(afiles.Files.upload)
+    download = _call(afiles.Files.download)
+    watch = _each(afiles.Files.watch)
 
 
 class Network(_Wrapped[asandbox.Network]):
     """As :class:`dsec.Network`."""
 
-    def phase(self, name: str) -> Line:
-        return self._loop.run(self.inner.phase(name))
+    phase = _call(asandbox.Network.phase)
+    replace = _call(asandbox.Network.replace)
+    merge = _call(asandbox.Network.merge)
+    deny_all = _call(asandbox.Network.deny_all)
+    show = _call(asandbox.Network.show)
+    explain = _call(asandbox.Network.explain)
+    denied = _call(asandbox.Network.denied)
 
-    def replace(self, rules: Mapping[str, Any]) -> Line:
-        return self._loop.run(self.inner.replace(rules))
 
-    def merge(self, rules: Mapping[str, Any]) -> Line:
-        return self._loop.run(self.inner.merge(rules))
+class Forward(_Wrapped[asandbox.Forward]):
+    """As :class:`dsec.Forward`."""
 
-    def deny_all(self) -> Line:
-        return self._loop.run(self.inner.deny_all())
+    @property
+    def host(self) -> str:
+        return self.inner.host
 
-    def show(self) -> Line:
-        return self._loop.run(self.inner.show())
+    @property
+    def port(self) -> int:
+        return self.inner.port
 
-    def explain(self, to: str) -> Line:
-        return self._loop.run(self.inner.explain(to))
+    close = _call(asandbox.Forward.close)
+
+    def __enter__(self) -> "Forward":
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.close()
+
+
+class Connection:
+    """A connection to a port inside, in place of asyncio's two streams.
+
+    ``timeout`` of each call is in seconds, None for ever: DeadlineExceeded.
+    """
+
+    def __init__(self, loop: _Loop, streams: Tuple[
+            asyncio.StreamReader, asyncio.StreamWriter]) -> None:
+        self._loop = loop
+        self._reader, self._writer = streams
+
+    def _wait(self, work: Awaitable[T], timeout: Optional[float]) -> T:
+        async def guarded() -> T:
+            async with Guard(timeout, "the connection"):
+                return await work
+        return self._loop.run(guarded())
+
+    def read(self, limit: int = 65536, *,
+             timeout: Optional[float] = None) -> bytes:
+        """Some bytes, ``limit`` at most; empty at the end."""
+        return self._wait(self._reader.read(limit), timeout)
+
+    def readline(self, *, timeout: Optional[float] = None) -> bytes:
+        """A line; empty at the end."""
+        return self._wait(self._reader.readline(), timeout)
+
+    def write(self, data: bytes, *, timeout: Optional[float] = None) -> None:
+        """All of it.  ConnectionError where nobody takes it."""
+        async def send() -> None:
+            self._writer.write(data)
+            await self._writer.drain()
+        self._wait(send(), timeout)
+
+    def write_eof(self) -> None:
+        """The end of what we send; reading goes on."""
+        async def end() -> None:
+            self._writer.write_eof()
+        self._loop.run(end())
+
+    def close(self) -> None:
+        async def end() -> None:
+            self._writer.close()
+        self._loop.run(end())
+
+    def __enter__(self) -> "Connection":
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.close()
+
+
+def _boxes(loop: _Loop, made: List[asandbox.Sandbox]) -> List["Sandbox"]:
+    return [Sandbox(loop, s) for s in made]
 
 
 class Sandbox(_Wrapped[asandbox.Sandbox]):
@@ -265,68 +355,29 @@ class Sandbox(_Wrapped[asandbox.Sandbox]):
     def record(self) -> Line:
         return self.inner.record
 
-    def run(self, command: Command, **how: Any) -> CommandResult:
-        return self._loop.run(self.inner.run(command, **how))
+    @property
+    def published(self) -> List[Line]:
+        return self.inner.published
 
-    def run_shell(self, command: str, **how: Any) -> CommandResult:
-        return self._loop.run(self.inner.run_shell(command, **how))
-
-    def start(self, command: Command, **how: Any) -> Process:
-        return Process(self._loop,
-                       self._loop.run(self.inner.start(command, **how)))
-
-    def stream(self, command: Command, **how: Any) -> Iterator[OutputChunk]:
-        return self._loop.iterate(self.inner.stream(command, **how))
-
-    def pty(self, command: Command = ("/bin/sh",), **how: Any) -> Process:
-        return Process(self._loop,
-                       self._loop.run(self.inner.pty(command, **how)))
-
-    def attach(self, exec_id: str, **how: Any) -> Process:
-        return Process(self._loop,
-                       self._loop.run(self.inner.attach(exec_id, **how)))
-
-    def processes(self) -> List[CommandInfo]:
-        return self._loop.run(self.inner.processes())
-
-    def signal(self, exec_id: str,
-               signal: Union[str, int] = "SIGTERM") -> None:
-        self._loop.run(self.inner.signal(exec_id, signal))
-
-    def session(self, **how: Any) -> Session:
-        return Session(self._loop, self._loop.run(self.inner.session(**how)))
-
-    def logs(self, exec_id: str = "e0", **how: Any) -> Iterator[bytes]:
-        return self._loop.iterate(self.inner.logs(exec_id, **how))
-
-    def forward(self, port: int, **how: Any) -> Tuple[str, int]:
-        """A port of this machine that leads to one inside, until the client
-        is closed: host and port."""
-        made = self._loop.run(self.inner.forward(port, **how))
-        return made.host, made.port
-
-    def pause(self, level: Optional[str] = None,
-              **how: Any) -> OperationResult:
-        return self._loop.run(self.inner.pause(level, **how))
-
-    def resume(self, **how: Any) -> OperationResult:
-        return self._loop.run(self.inner.resume(**how))
-
-    def stop(self, **how: Any) -> OperationResult:
-        return self._loop.run(self.inner.stop(**how))
-
-    def wait(self, timeout: Optional[float] = None) -> SandboxEnd:
-        return self._loop.run(self.inner.wait(timeout))
-
-    def info(self) -> SandboxInfo:
-        return self._loop.run(self.inner.info())
-
-    def fork(self, count: int = 1, **how: Any) -> List["Sandbox"]:
-        return [Sandbox(self._loop, s)
-                for s in self._loop.run(self.inner.fork(count, **how))]
-
-    def snapshot(self, name: str, **how: Any) -> Snapshot:
-        return self._loop.run(self.inner.snapshot(name, **how))
+    run = _call(asandbox.Sandbox.run)
+    run_shell = _call(asandbox.Sandbox.run_shell)
+    start = _made(asandbox.Sandbox.start, Process)
+    stream = _each(asandbox.Sandbox.stream)
+    pty = _made(asandbox.Sandbox.pty, Process)
+    attach = _made(asandbox.Sandbox.attach, Process)
+    processes = _call(asandbox.Sandbox.processes)
+    signal = _call(asandbox.Sandbox.signal)
+    session = _made(asandbox.Sandbox.session, Session)
+    logs = _each(asandbox.Sandbox.logs)
+    connect = _made(asandbox.Sandbox.connect, Connection)
+    forward = _made(asandbox.Sandbox.forward, Forward)
+    pause = _call(asandbox.Sandbox.pause)
+    resume = _call(asandbox.Sandbox.resume)
+    stop = _call(asandbox.Sandbox.stop)
+    wait = _call(asandbox.Sandbox.wait)
+    info = _call(asandbox.Sandbox.info)
+    fork = _made(asandbox.Sandbox.fork, _boxes)
+    snapshot = _call(asandbox.Sandbox.snapshot)
 
     def __enter__(self) -> "Sandbox":
         return self
@@ -338,15 +389,18 @@ class Sandbox(_Wrapped[asandbox.Sandbox]):
 class DSecClient(_Wrapped[aclient.DSecClient]):
     """As :class:`dsec.DSecClient`, with the same arguments."""
 
+    @functools.wraps(aclient.DSecClient.__init__)
     def __init__(self, **how: Any) -> None:
         super().__init__(_Loop(), aclient.DSecClient(**how))
 
     def open(self) -> "DSecClient":
+        """Be ready.  ConnectionLost, NodeError, BadRequest, PolicyDenied."""
         self._loop.run(self.inner.open())
         return self
 
     def close(self) -> None:
-        if self._loop._loop.is_closed():
+        """End; sandboxes and their commands go on."""
+        if self._loop.closed:
             return
         try:
             self._loop.run(self.inner.close())
@@ -363,74 +417,64 @@ class DSecClient(_Wrapped[aclient.DSecClient]):
     def __exit__(self, *exc: Any) -> None:
         self.close()
 
-    def run_sandbox(self, args: RunArgs, **how: Any) -> Sandbox:
-        return Sandbox(self._loop,
-                       self._loop.run(self.inner.run_sandbox(args, **how)))
+    @property
+    def local(self) -> bool:
+        return self.inner.local
 
-    def run_once(self, args: RunArgs, **how: Any) -> CommandResult:
-        return self._loop.run(self.inner.run_once(args, **how))
+    run_sandbox = _made(aclient.DSecClient.run_sandbox, Sandbox)
+    run_once = _call(aclient.DSecClient.run_once)
 
     def run_many(self, args: Iterable[RunArgs],
-                 work: Callable[[Sandbox], T], *, concurrency: int = 16,
-                 stop: bool = True, timeout: Optional[float] = None
-                 ) -> Iterator[ManyResult[T]]:
+                 work: Optional[Callable[[Sandbox], T]] = None, *,
+                 concurrency: int = 16, stop: bool = True,
+                 timeout: Optional[float] = None) -> Iterator[ManyResult[T]]:
         """As :meth:`dsec.DSecClient.run_many`; ``work`` is an ordinary
         function and runs in a thread, at most ``concurrency`` at once."""
-        async def in_thread(box: asandbox.Sandbox) -> T:
+        if concurrency < 1:
+            raise ValueError("concurrency: at least 1")
+        return self._run_many(args, work, concurrency, stop, timeout)
+
+    def _run_many(self, args: Iterable[RunArgs],
+                  work: Optional[Callable[[Sandbox], Any]], concurrency: int,
+                  stop: bool, timeout: Optional[float]
+                  ) -> Iterator[ManyResult[Any]]:
+        async def in_thread(box: asandbox.Sandbox) -> Any:
+            assert work is not None
             return await asyncio.get_running_loop().run_in_executor(
                 pool, work, Sandbox(self._loop, box))
-        from concurrent.futures import ThreadPoolExecutor
         with ThreadPoolExecutor(concurrency) as pool:
-            yield from self._loop.iterate(self.inner.run_many(
-                args, in_thread, concurrency=concurrency, stop=stop,
-                timeout=timeout))
+            results = self._loop.iterate(self.inner.run_many(
+                args, in_thread if work is not None else None,
+                concurrency=concurrency, stop=stop, timeout=timeout))
+            for r in results:
+                if isinstance(r.value, asandbox.Sandbox):
+                    r.value = Sandbox(self._loop, r.value)
+                yield r
 
-    def get(self, sandbox: str) -> Sandbox:
-        return Sandbox(self._loop, self._loop.run(self.inner.get(sandbox)))
+    get = _made(aclient.DSecClient.get, Sandbox)
 
-    def sandboxes(self, **how: Any) -> List[SandboxInfo]:
-        return self._loop.run(self.inner.sandboxes(**how))
+    def sandbox(self, sandbox: str) -> Sandbox:
+        """A sandbox by its id, without looking whether it is there."""
+        return Sandbox(self._loop, self.inner.sandbox(sandbox))
 
-    def pause(self, **how: Any) -> OperationList:
-        return self._loop.run(self.inner.pause(**how))
+    sandboxes = _call(aclient.DSecClient.sandboxes)
+    pause = _call(aclient.DSecClient.pause)
+    resume = _call(aclient.DSecClient.resume)
+    stop = _call(aclient.DSecClient.stop)
+    set_phase = _call(aclient.DSecClient.set_phase)
+    pause_task = _call(aclient.DSecClient.pause_task)
+    resume_task = _call(aclient.DSecClient.resume_task)
+    stop_task = _call(aclient.DSecClient.stop_task)
+    pause_project = _call(aclient.DSecClient.pause_project)
+    resume_project = _call(aclient.DSecClient.resume_project)
+    stop_project = _call(aclient.DSecClient.stop_project)
+    fork_snapshot = _made(aclient.DSecClient.fork_snapshot, _boxes)
+    snapshots = _call(aclient.DSecClient.snapshots)
+    remove_snapshot = _call(aclient.DSecClient.remove_snapshot)
 
-    def resume(self, **how: Any) -> OperationList:
-        return self._loop.run(self.inner.resume(**how))
-
-    def stop(self, **how: Any) -> OperationList:
-        return self._loop.run(self.inner.stop(**how))
-
-    def pause_task(self, task: str, level: Optional[str] = None,
-                   **how: Any) -> OperationList:
-        return self._loop.run(self.inner.pause_task(task, level, **how))
-
-    def resume_task(self, task: str, **how: Any) -> OperationList:
-        return self._loop.run(self.inner.resume_task(task, **how))
-
-    def stop_task(self, task: str, **how: Any) -> OperationList:
-        return self._loop.run(self.inner.stop_task(task, **how))
-
-    def pause_project(self, project: str, level: Optional[str] = None,
-                      **how: Any) -> OperationList:
-        return self._loop.run(self.inner.pause_project(project, level, **how))
-
-    def resume_project(self, project: str, **how: Any) -> OperationList:
-        return self._loop.run(self.inner.resume_project(project, **how))
-
-    def stop_project(self, project: str, **how: Any) -> OperationList:
-        return self._loop.run(self.inner.stop_project(project, **how))
-
-    def fork_snapshot(self, snapshot: str, count: int = 1,
-                      **how: Any) -> List[Sandbox]:
-        return [Sandbox(self._loop, s) for s in self._loop.run(
-            self.inner.fork_snapshot(snapshot, count, **how))]
-
-    def snapshots(self, project: Optional[str] = None) -> List[Snapshot]:
-        return self._loop.run(self.inner.snapshots(project))
-
-    def request(self, program: str, **how: Any) -> Line:
-        return self._loop.run(self.inner.request(program, **how))
-
-    def remove_snapshot(self, snapshot: str,
-                        project: Optional[str] = None) -> None:
-        self._loop.run(self.inner.remove_snapshot(snapshot, project))
+    @functools.wraps(aclient.DSecClient.request)
+    def request(self, program: str, *, timeout: Optional[float] = None,
+                on_event: Optional[Callable[[Line], None]] = None,
+                **fields: Any) -> Line:
+        return self._loop.run(self.inner.request(
+            program, timeout=timeout, on_event=on_event, **fields))

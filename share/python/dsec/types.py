@@ -8,14 +8,14 @@ import os
 from dataclasses import dataclass, field
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Union
 
-from .errors import (CommandError, CommandFailed, CommandKilled,
-                     CommandOutOfMemory, CommandTimeout, DSecError,
+from .errors import (CommandFailed, CommandKilled, CommandOutOfMemory,
+                     CommandTimeout, DSecError,
                      PartialFailure, PolicyDenied, QuotaExceeded, error_of)
 
 __all__ = [
-    "CommandInfo", "CommandResult", "FileEntry", "FileEvent", "OperationList",
-    "OperationResult", "OutputChunk", "Record", "SandboxEnd", "SandboxInfo",
-    "Snapshot",
+    "CommandInfo", "CommandResult", "DeniedAttempt", "FileEntry", "FileEvent",
+    "OperationList", "OperationResult", "OutputChunk", "Record", "SandboxEnd",
+    "SandboxInfo", "Snapshot",
 ]
 
 Record = Dict[str, Any]
@@ -252,6 +252,30 @@ class FileEvent:
         moved = "to" in record or "to_b64" in record
         return cls(_str(record, "event"), path_of(record, "name"),
                    path_of(record, "to") if moved else None)
+
+
+@dataclass
+class DeniedAttempt:
+    """Something that a sandbox tried to reach and was refused (PROTOCOL.md
+    section 10).  ``at_ms``: milliseconds since 1970.  ``why``: ``name``,
+    ``address``, ``port``, ``private``, ``limit`` and so on.  ``more``: how many
+    before it were not written down."""
+
+    at_ms: int
+    name: Optional[str]
+    address: Optional[str]
+    port: Optional[int]
+    proto: Optional[str]
+    why: str
+    more: int
+    record: Record = field(repr=False)
+
+    @classmethod
+    def of(cls, record: Record) -> "DeniedAttempt":
+        return cls(_int(record, "at_ms"), _str(record, "name") or None,
+                   _str(record, "addr") or None, _opt_int(record, "port"),
+                   _str(record, "proto") or None, _str(record, "why"),
+                   _int(record, "n"), record)
 
 
 @dataclass

@@ -3,7 +3,9 @@
 task that is paused and resumed.
 
     python3 quickstart.py           # this machine, as root
-    DSEC_SERVER=host:port DSEC_CERT=.. DSEC_KEY=.. DSEC_CA=.. python3 quickstart.py
+    DSEC_SERVER=host:port DSEC_CLIENT=client.json python3 quickstart.py
+
+With DSEC_IMAGE, an image that can be checkpointed, the copies have memory.
 """
 import asyncio
 import os
@@ -25,6 +27,7 @@ async def copies(sb: Sandbox, count: int) -> List[Sandbox]:
 async def main() -> None:
     async with DSecClient(local="DSEC_SERVER" not in os.environ) as client:
         args = DSecRunArgs(backend="container", cpu_cores_limit=0.5,
+                           image=os.environ.get("DSEC_IMAGE"),
                            memory_limit_mb=128, ttl_running_stop=300,
                            task="quickstart")
         async with await client.run_sandbox(args) as sb:

@@ -6,6 +6,8 @@ Here a state is a number in a file, and the goal is to get from 1 to 19 by the
 actions below; it could as well be a repository and a server with its memory.
 
     python3 tree_search.py          # this machine, as root
+
+With DSEC_IMAGE, an image that can be checkpointed, the copies have memory.
 """
 import asyncio
 import os
@@ -53,7 +55,8 @@ async def expand(node: Node) -> List[Node]:
 
 async def search(client: DSecClient) -> Node:
     root = await client.run_sandbox(DSecRunArgs(
-        task="tree-search", memory_limit_mb=64, cpu_cores_limit=0.5,
+        image=os.environ.get("DSEC_IMAGE"), task="tree-search",
+        memory_limit_mb=64, cpu_cores_limit=0.5,
         ttl_absolute=600))
     await root.files.write("/tmp/state", "1")
     beam = [Node(root, 1, [])]

@@ -4,10 +4,13 @@ they live in; tests/sys/sdk-remote.t puts dsec-serve between, whose client.json
 is $SDK_REMOTE then."""
 import asyncio
 import os
+import re
 import signal
+import socket
 import tempfile
 import time
 import unittest
+import urllib.request
 
 import dsec
 from dsec import ContainerArgs, DSecClient, DSecRunArgs
@@ -76,49 +79,6 @@ class Commands(Live):
                                     for i in range(60)))
         self.assertEqual([r.stdout for r in rs],
                          [f"{i}\n" for i in range(60)])
-
-    async def test_kinds(self):
-        """eight kinds of failure are eight types (report 107)"""
-        sb = await self.box()
-        got = {}
-
-        async def kind(name, work):
-            try:
-                await work
-            except dsec.DSecError as e:
-                got[name] = e
-
-        await kind("failed", sb.run_shell("exit 1", check=True))
-        await kind("timeout", sb.run(["sleep", "60"], timeout=0.2, grace=0,
-                                     check=True))
-        eat = "x=aaaaaaaaaaaaaaaa; while :; do x=$x$x; done"
-        await kind("oom", sb.run_shell(eat, check=True, timeout=60))
-        await kind("bad request", sb.run(["true"], user="no such user:"))
-        await kind("policy", self.client.run_sandbox(
-            small(mounts=[{"source": "/root", "target": "/mnt"}])))
-        for what, cls, infra in [
-                ("failed", dsec.CommandFailed, False),
-                ("timeout", dsec.CommandTimeout, False),
-                ("oom", dsec.CommandOutOfMemory, False),
-                ("bad request", dsec.BadRequest, False),
-                ("policy", dsec.PolicyDenied, False)]:
-            with self.subTest(what):
-                self.assertIs(type(got[what]), cls, got[what])
-                self.assertEqual(got[what].infra, infra)
-                self.assertFalse(got[what].retry)
-        # quota and node-lost need a pool and a second node: their records
-        # are in test_errors.
-        pid = (await sb.info()).record["supervisor_pid"]
-        running = asyncio.ensure_future(sb.run(["sleep", "60"]))
-        while not any(c.running for c in await sb.processes()):
-            await asyncio.sleep(0.01)
-        os.kill(pid, signal.SIGKILL)
-        with self.assertRaises(dsec.SandboxDied) as e:
-            await running
-        self.assertTrue(e.exception.infra and e.exception.retry)
-        self.assertTrue(e.exception.new_sandbox)
-        with self.assertRaises(dsec.SandboxDied):
-            await sb.run(["true"])
 
     async def test_named(self):
         """what a node cannot do is refused by name"""
@@ -566,32 +526,31 @@ class Ports(Live):
                 self.assertEqual(got, b"X" * MB)
                 writer.close()
 
-
-class Copies(Live):
-    async def test_fork_files(self):
-        """copies of the files: each its own"""
-        sb = await self.box()
-        await sb.files.write("/tmp/a", "one")
-        forks = await sb.fork(count=3, fs_only=True, labels={"try": "1"})
-        self.made += forks
-        self.assertEqual(len({f.id for f in forks}), 3)
-        await forks[0].files.write("/tmp/a", "two")
-        self.assertEqual([await f.files.read_text("/tmp/a") for f in forks],
-                         ["two", "one", "one"])
-        snap = await sb.snapshot("sdk-snap", fs_only=True)
-        self.assertIn("sdk-snap", [s.name.split("/")[-1] for s in
-                                   await self.client.snapshots()])
-        with self.assertRaises(dsec.AlreadyExists):
-            await sb.snapshot("sdk-snap", fs_only=True)
-        made = await self.client.fork_snapshot("sdk-snap", 2)
-        self.made += made
-        self.assertEqual(await made[1].files.read_text("/tmp/a"), "one")
-        await self.client.remove_snapshot("sdk-snap")
-        self.assertTrue(snap.id)
-        with self.assertRaises(dsec.NotFound):
-            await self.client.remove_snapshot("sdk-snap")
-        with self.assertRaises(dsec.DSecError):
-            await sb.fork(count=2000)
+    async def test_http(self):
+        """HTTP over the wire: through a connection, and a published port"""
+        sb = await self.box(publish=["0:8000"], cpu_cores_limit=1)
+        await sb.files.write("/tmp/www/page", "x" * 100000, parents=True)
+        async with await sb.start(
+                ["python3", "-u", "-m", "http.server", "8000", "--bind",
+                 "127.0.0.1", "--protocol", "HTTP/1.1"], cwd="/tmp/www") as p:
+            self.assertIn(b"Serving HTTP", await p.stdout.readline(timeout=60))
+            reader, writer = await sb.connect(8000, timeout=20)
+            for path, status in (("page", b"200"), ("none", b"404"),
+                                 ("page", b"200")):  # and it is kept open
+                writer.write(f"GET /{path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                head = await reader.readuntil(b"\r\n\r\n")
+                self.assertEqual(head.split()[1], status)
+                size = int(re.search(rb"(?i)content-length: (\d+)",
+                                     head).group(1))
+                body = await reader.readexactly(size)
+                self.assertEqual(body == b"x" * 100000, path == "page")
+            writer.close()
+            port, = sb.published
+            self.assertEqual(port["inner"], 8000)
+            url = f"http://{port['address']}:{port['port']}/page"
+            got = await asyncio.get_running_loop().run_in_executor(
+                None, lambda: urllib.request.urlopen(url, timeout=20).read())
+            self.assertEqual(len(got), 100000)
 
 
 class Networks(Live):
@@ -621,8 +580,12 @@ class Sync(unittest.TestCase):
                 self.assertEqual(
                     [c.text for c in sb.stream(["echo", "c"])], ["c\n"])
                 with sb.start("read x; echo $x", stdin=True) as p:
-                    p.write("y\n")
-                    self.assertEqual(p.readline(), b"y\n")
+                    with self.assertRaises(dsec.DeadlineExceeded):
+                        p.stdout.readline(timeout=0.05)
+                    p.write("y\n", timeout=20)
+                    self.assertEqual(p.stdout.readline(), b"y\n")
+                    self.assertEqual(list(p.stdout), [])
+                    self.assertTrue(p.wait(20).ok)
                 with self.assertRaises(dsec.CommandFailed):
                     sb.run(["false"], check=True)
                 with self.assertRaises(dsec.NotFound):
@@ -638,8 +601,31 @@ class Sync(unittest.TestCase):
                 concurrency=2))
             self.assertEqual({r.value for r in results},
                              {r.sandbox for r in results})
+            result, = client.run_many([small()])
+            with result.value as sb:
+                self.assertTrue(client.get(sb.id).run(["true"]).ok)
+                self.assertTrue(client.sandbox(sb.id).run(["true"]).ok)
+                self.assertEqual(sb.network.denied(), [])
+                self.ports(sb)
         with self.assertRaises(RuntimeError):
             client.get("x")
+
+    def ports(self, sb):
+        with sb.start(["python3", "-c", Ports.SERVER]) as p:
+            self.assertEqual(p.stdout.readline(timeout=60), b"up\n")
+            with sb.connect(7000) as c:
+                c.write(b"abc\n")
+                self.assertEqual(c.readline(timeout=20), b"ABC\n")
+                with self.assertRaises(dsec.DeadlineExceeded):
+                    c.read(timeout=0.05)
+                c.write(b"d")
+                self.assertEqual(c.read(timeout=20), b"D")
+                c.write_eof()
+                self.assertEqual(c.read(timeout=20), b"")
+            with sb.forward(7000) as f, socket.create_connection(
+                    (f.host, f.port)) as s:
+                s.sendall(b"x")
+                self.assertEqual(s.recv(10), b"X")
 
 
 if __name__ == "__main__":

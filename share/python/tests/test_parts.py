@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors, arguments, results and lines, without any server."""
+import ast
 import asyncio
+import glob
+import inspect
+import os
 import re
 import unittest
 
 import dsec
-from dsec import _wire, errors, types
+from dsec import _wire, errors, sync, types
 from dsec.errors import error_of
 
 
@@ -64,6 +68,136 @@ class Errors(unittest.TestCase):
         self.assertNotIsInstance(error_of(record("stopped")), dsec.SandboxDied)
 
 
+def public(cls):
+    """The methods and properties that a class of ours has."""
+    return {name: value for c in cls.__mro__ for name, value in vars(c).items()
+            if c.__module__.startswith("dsec") and not name.startswith("_")}
+
+
+def arguments(function):
+    return [(p.name, p.kind, p.default)
+            for p in inspect.signature(function).parameters.values()]
+
+
+class Surface(unittest.TestCase):
+    PAIRS = ["DSecClient", "Sandbox", "Session", "Files", "Network", "Process",
+             "OutputStream", "Forward"]
+    # Their length is what they are about, or is a total of such calls.
+    NO_TIMEOUT = {"DSecClient.open", "DSecClient.close", "DSecClient.sandbox",
+                  "Sandbox.forward", "Process.detach", "Process.close",
+                  "Process.stream", "Forward.close"}
+
+    def test_sync(self):
+        """dsec.sync has every method of dsec, with the same arguments"""
+        for name in self.PAIRS:
+            one, other = getattr(dsec, name), getattr(sync, name)
+            for attr, value in public(one).items():
+                with self.subTest(f"{name}.{attr}"):
+                    self.assertTrue(hasattr(other, attr))
+                    mine = getattr(other, attr)
+                    if not callable(value):
+                        continue
+                    self.assertEqual(arguments(value), arguments(mine))
+                    self.assertFalse(inspect.iscoroutinefunction(mine))
+                    self.assertFalse(inspect.isasyncgenfunction(mine))
+            for attr, value in vars(sync).items():
+                self.assertFalse(inspect.iscoroutinefunction(value), attr)
+        self.assertEqual(arguments(dsec.DSecClient),
+                         arguments(sync.DSecClient))
+
+    def test_attributes(self):
+        """and every attribute that its objects are made with"""
+        for name in self.PAIRS:
+            text = inspect.getsource(getattr(dsec, name).__init__)
+            for attr in re.findall(r"self\.([a-z]\w*)(?::[^=\n]*)? = ", text):
+                made = inspect.getsource(getattr(sync, name))
+                self.assertRegex(made, rf"def {attr}\(|self\.{attr} = ",
+                                 f"{name}.{attr}")
+
+    def test_timeouts(self):
+        """whatever waits takes a timeout, a deadline, or has its own end"""
+        for name in self.PAIRS:
+            for attr, value in public(getattr(dsec, name)).items():
+                if not (inspect.iscoroutinefunction(value)
+                        or inspect.isasyncgenfunction(value)):
+                    continue
+                takes = {a[0] for a in arguments(value)}
+                self.assertTrue(takes & {"timeout", "deadline"}
+                                or f"{name}.{attr}" in self.NO_TIMEOUT,
+                                f"{name}.{attr}")
+
+    def test_documented(self):
+        """every public class and method says what it does"""
+        for module in (dsec, sync):
+            for name in module.__all__:
+                value = getattr(module, name)
+                if not inspect.isclass(value):
+                    continue
+                self.assertTrue(value.__doc__, name)
+                for attr, method in public(value).items():
+                    if callable(method) and not isinstance(method, type):
+                        self.assertTrue(
+                            method.__doc__ or attr in ("close", "of", "check",
+                                                       "backend_name"),
+                            f"{name}.{attr}")
+
+
+class Oldest(unittest.TestCase):
+    """Python 3.9 is enough."""
+    LATER = {
+        "asyncio": {"timeout", "timeout_at", "TaskGroup", "Runner", "Barrier"},
+        "typing": {"ParamSpec", "Concatenate", "TypeAlias", "TypeGuard",
+                   "Self", "Never", "Unpack", "NotRequired", "Required",
+                   "LiteralString", "assert_never", "override"},
+        "itertools": {"pairwise", "batched"}, "datetime": {"UTC"},
+        "enum": {"StrEnum"}, "types": {"NoneType", "UnionType"},
+        "hashlib": {"file_digest"}, "inspect": {"get_annotations"},
+        "builtins": {"aiter", "anext", "ExceptionGroup", "BaseExceptionGroup",
+                     "EncodingWarning"},
+        "tomllib": {"*"},
+    }
+
+    def problems(self, tree):
+        modules = set(self.LATER)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(
+                    node.test):
+                node.body = []
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module in modules:
+                found = {a.name for a in node.names}
+                yield from found & self.LATER[node.module]
+            elif isinstance(node, ast.Import):
+                yield from {a.name for a in node.names} & {"tomllib"}
+            elif (isinstance(node, ast.Attribute)
+                  and isinstance(node.value, ast.Name)
+                  and node.attr in self.LATER.get(node.value.id, ())):
+                yield f"{node.value.id}.{node.attr}"
+            elif (isinstance(node, ast.Name)
+                  and node.id in self.LATER["builtins"]):
+                yield node.id
+            elif isinstance(node, ast.keyword) and node.arg in (
+                    "slots", "kw_only", "strict"):
+                yield f"{node.arg}="
+
+    def test_oldest(self):
+        """syntax and library names of Python 3.9 alone"""
+        here = os.path.dirname(dsec.__file__)
+        names = (glob.glob(here + "/*.py")
+                 + glob.glob(here + "/../examples/*.py"))
+        self.assertGreater(len(names), 15)
+        for name in names:
+            with open(name, encoding="utf-8") as f:
+                tree = ast.parse(f.read(), name, feature_version=(3, 9))
+            self.assertIn("from __future__ import annotations"
+                          if "/dsec/_" in name and "__init__" not in name
+                          else "import", ast.unparse(tree))
+            self.assertEqual(list(self.problems(tree)), [], name)
+        bad = ast.parse("import asyncio\nasyncio.timeout(1)\nzip(strict=True)\n"
+                        "from typing import Self\nanext(x)")
+        self.assertEqual(len(list(self.problems(bad))), 4)
+
+
 class Args(unittest.TestCase):
     def test_request(self):
         """arguments become the fields of the request, the backend by name"""
@@ -80,6 +214,10 @@ class Args(unittest.TestCase):
                          {"backend": "vm", "x": 1})
         self.assertEqual(dsec.DSecRunArgs(backend="vm").request(),
                          {"backend": "vm"})
+        self.assertEqual(dsec.DSecRunArgs(snapshot="s").request(),
+                         {"snapshot": "s"})
+        self.assertEqual(dsec.VMArgs(snapshot="s").request(),
+                         {"snapshot": "s", "backend": "vm"})
         with self.assertRaises(ValueError):
             dsec.ContainerArgs(name="a", extra={"name": "b"}).request()
 

@@ -5,17 +5,20 @@ import io
 import json
 import os
 import shutil
+import socket
 import ssl
 import subprocess
 import tarfile
 import tempfile
+import threading
 import time
 import unittest
 
 import dsec
 from dsec import DSecClient, DSecRunArgs, RetryPolicy, _core
 from dsec.types import bytes_of
-from dsec._remote import RemoteSettings, RemoteTransport, remote_settings
+from dsec._remote import RemoteTransport
+from dsec._settings import RemoteSettings, remote_settings
 from fake import HELLO, Drop, FakeServer, fail
 
 ID = "ab2c" + "a" * 16
@@ -94,6 +97,50 @@ class LostReplies(Fake):
                 self.assertEqual((len(keys), len(set(keys))), (lose + 1, 1))
                 self.assertEqual(len(server.conns), lose + 1)
 
+    async def test_attach(self):
+        """an attach whose answer is lost is made again"""
+        lose = 2
+
+        async def handle(conn, req):
+            nonlocal lose
+            if lose > 0:
+                lose -= 1
+                raise Drop
+            return {"exec": "e1", "outcome": "exited", "exit_code": 0}
+        client = await self.client(await self.server(handle))
+        p = await client.sandbox(ID).attach("e1")
+        self.assertEqual((await p.wait(5)).exit_code, 0)
+        client._core.retry.lost_s = 0
+        lose = 1
+        with self.assertRaises(dsec.ConnectionLost):
+            await client.sandbox(ID).attach("e1")
+
+    async def test_events(self):
+        """events of an attempt that broke off are not told twice"""
+        lose = True
+
+        async def handle(conn, req):
+            nonlocal lose
+            for n in range(3):
+                await conn.send({"id": req["id"], "event": req["event"],
+                                 "snapshot": f"s{n}", "why": f"w{n}"})
+            if lose:
+                lose = False
+                await asyncio.sleep(0.05)
+                raise Drop
+            lose = True
+            return {"count": 3}
+
+        async def told(conn, req):
+            event = "denied" if req["program"] == "net" else "snapshot"
+            return await handle(conn, {**req, "event": event})
+        client = await self.client(await self.server(told))
+        self.assertEqual([s.id for s in await client.snapshots()],
+                         ["s0", "s1", "s2"])
+        self.assertEqual(
+            [d.why for d in await client.sandbox(ID).network.denied()],
+            ["w0", "w1", "w2"])
+
     async def test_new_call(self):
         """a new call has a new key and never an old result (100)"""
         act = Keyed(2)
@@ -152,6 +199,7 @@ class LostReplies(Fake):
 
     async def test_storm(self):
         """600 calls over connections that break: each acts once"""
+        asyncio.get_running_loop().set_debug(False)  # a trace of every future
         acted = {}
         n = 0
 
@@ -741,13 +789,17 @@ class Tls(Fake):
                     "-CAkey", f"{ca}.key", "-CAcreateserial", "-days", "2",
                     "-extfile", f"{name}.ext", "-out", f"{name}.pem")
 
-    async def tls_server(self, name):
+    def tls_context(self, name):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.load_cert_chain(f"{self.at}/{name}.pem",
                                 f"{self.at}/{name}.key")
         context.load_verify_locations(f"{self.at}/ca.pem")
         context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+    async def tls_server(self, name):
+        context = self.tls_context(name)
         server = await FakeServer(Keyed(0)).start(ssl=context)
         self.undo.append(server.stop)
         return server
@@ -785,9 +837,44 @@ class Tls(Fake):
         for name in ("posing", "none", "foreign", "client", "elsewhere"):
             server = await self.tls_server(name)
             client = await self.tls_client(server)
-            with self.assertRaises(dsec.DSecError):
+            with self.assertRaises(dsec.PolicyDenied):
                 await client.open()
             self.assertEqual(server.requests, [])
+
+    async def test_refused(self):
+        """a certificate that the server does not take: denied, at once (101)"""
+        # Not asyncio's: it closes without the alert that says why.
+        class Server:
+            def __init__(self, context):
+                self.sock = socket.create_server(("127.0.0.1", 0))
+                self.address = "127.0.0.1:%d" % self.sock.getsockname()[1]
+                self.context = context
+
+            def serve(self):
+                while True:
+                    try:
+                        conn, _ = self.sock.accept()
+                        self.context.wrap_socket(conn, server_side=True)
+                    except ssl.SSLError:
+                        pass
+                    except OSError:
+                        return
+        server = Server(self.tls_context("control"))
+        thread = threading.Thread(target=server.serve)
+        thread.start()
+        try:
+            client = await self.tls_client(server, "foreign")
+            client._core.retry.lost_s = 30
+            began = time.monotonic()
+            with self.assertRaises(dsec.PolicyDenied) as e:
+                await client.sandbox(ID).run(["a"])
+            self.assertEqual((e.exception.retry, e.exception.infra),
+                             (False, False))
+            self.assertLess(time.monotonic() - began, 10)
+        finally:
+            server.sock.shutdown(socket.SHUT_RDWR)
+            server.sock.close()
+            thread.join()
 
     async def test_files(self):
         """settings come from a file beside its certificates, or the caller"""
