@@ -58,10 +58,12 @@ void conn_soon(struct conn *c)
 		loop_timer_set(c->env->loop, &c->soon, clock_ms());
 }
 
+/* Who asks reads always: were both to wait until the other has read, they
+ * would for ever. */
 static bool is_reading(const struct conn *c)
 {
 	return c->state == CONN_OPEN && !c->held && !c->eof &&
-	       conn_out_len(c) < OUT_HOLD;
+	       (!c->server || conn_out_len(c) < OUT_HOLD);
 }
 
 static void earlier(uint64_t *at, uint64_t other)

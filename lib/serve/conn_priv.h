@@ -11,7 +11,7 @@
 
 /* Above it nothing of a stream is added. */
 #define OUT_FULL (256 * 1024)
-/* Above it no more is read: there would be more to answer. */
+/* Above it a server reads no more: there would be more to answer. */
 #define OUT_HOLD (4 * 1024 * 1024)
 
 enum conn_state {

@@ -165,6 +165,11 @@ static void srv_begin(void *arg, struct call *k)
 		    stream_new(&x->out, k->client->c, k->id, "stdout", &e) < 0)
 			printf("# %s\n", e.msg);
 		call_event(k, json_pack("{s:s}", "event", "started"));
+	} else if (!strcmp(k->program, "mirror")) {
+		json_t *rec = record_ok(k->req);
+
+		json_object_set(rec, "pad", json_object_get(k->req, "pad"));
+		call_end(k, rec);
 	} else if (!strcmp(k->program, "wait")) {
 		b->waiting = k;
 	} else {
@@ -521,6 +526,36 @@ static void test_fill(void)
 	bed_close(&b);
 }
 
+#define LONG	(900 * 1024)
+#define MIRRORS 12
+
+/* Both have more to say than either keeps while it does not read: one of them
+ * has to read on. */
+static void test_both_full(void)
+{
+	char *text = malloc(LONG + 100), *pad = malloc(LONG + 1);
+	static struct bed b;
+
+	memset(pad, 'x', LONG);
+	pad[LONG] = '\0';
+	bed_open(&b, TLS_CLIENT, 30);
+	connect_to(&b, NULL, NULL);
+	go_until(&b, "hello");
+	b.lines = 0;
+	for (int i = 0; i < MIRRORS; i++) {
+		sprintf(text,
+			"{\"id\":%d,\"program\":\"mirror\",\"pad\":\"%s\"}", i,
+			pad);
+		say(&b, text);
+	}
+	for (int i = 0; i < MIRRORS && b.lines < MIRRORS && !b.gone; i++)
+		go(&b);
+	is_int(b.lines, MIRRORS, "long requests with long answers, at once");
+	free(text);
+	free(pad);
+	bed_close(&b);
+}
+
 /* Raw bytes of a peer that keeps no rules. */
 static void test_rules(void)
 {
@@ -612,6 +647,7 @@ int main(void)
 	test_calls();
 	test_streams();
 	test_fill();
+	test_both_full();
 	test_rules();
 	test_trust();
 	free(ca_key);
