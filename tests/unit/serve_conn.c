@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <openssl/ssl.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -556,6 +557,96 @@ static void test_both_full(void)
 	bed_close(&b);
 }
 
+/* --- bytes that come in any pieces -----------------------------------------
+ */
+
+#define PIECES 200 /* requests */
+
+/* Between the two ends: so many bytes at a time each way, and no more until
+ * those were taken. */
+struct wire {
+	struct loop_source src[2];
+	int fd[2];
+	size_t piece;
+};
+
+static void on_wire(struct loop *l, struct loop_source *s, uint32_t events)
+{
+	struct wire *w = s->arg;
+	int side = s == &w->src[1];
+	char data[65536];
+	ssize_t n;
+
+	(void)events;
+	n = read(w->fd[side], data, w->piece);
+	if (n <= 0) {
+		loop_del(l, s);
+		(void)shutdown(w->fd[!side], SHUT_WR);
+		return;
+	}
+	for (ssize_t at = 0, put; at < n; at += put) {
+		put = send(w->fd[!side], data + at, (size_t)(n - at),
+			   MSG_NOSIGNAL);
+		if (put < 0)
+			return;
+	}
+}
+
+static void connect_by(struct bed *b, struct wire *w, size_t piece)
+{
+	struct conn_conf conf = {.ops = &cl_ops, .arg = b};
+	struct err e = {0};
+	int near[2], far[2];
+
+	*w = (struct wire){.piece = piece};
+	b->gone = false;
+	b->lines = 0;
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, near) < 0 ||
+	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, far) < 0)
+		perror("# socketpair");
+	w->fd[0] = near[1];
+	w->fd[1] = far[0];
+	for (int i = 0; i < 2; i++)
+		if (loop_add(b->loop, &w->src[i], w->fd[i], EPOLLIN, on_wire, w,
+			     &e) < 0)
+			printf("# %s\n", e.msg);
+	if (server_take(b->srv, &far[1], &e) < 0 ||
+	    conn_open(&b->a.env, &conf, &near[0], &b->c, &e) < 0)
+		printf("# %s\n", e.msg);
+}
+
+/* Requests of many lengths, ${ahead} of them before the first is answered. */
+static void test_pieces(size_t piece, unsigned ahead)
+{
+	static char text[8192], pad[4096];
+	static struct bed b;
+	struct wire w;
+	const size_t most = piece < 64 ? 128 : sizeof(pad);
+	unsigned asked = 0;
+
+	bed_open(&b, TLS_CLIENT, 30);
+	connect_by(&b, &w, piece);
+	while (b.lines < PIECES + 1 && !b.gone) {
+		while (asked < PIECES && asked + 1 < b.lines + ahead) {
+			size_t n = (size_t)asked * 37 % most;
+
+			memset(pad, 'x', n);
+			pad[n] = '\0';
+			sprintf(text,
+				"{\"id\":%u,\"program\":\"mirror\","
+				"\"pad\":\"%s\"}",
+				asked++, pad);
+			say(&b, text);
+		}
+		go(&b);
+	}
+	ok(b.lines == PIECES + 1, "%zu bytes at a time, %u requests ahead",
+	   piece, ahead);
+	bed_close(&b);
+	for (int i = 0; i < 2; i++)
+		close(w.fd[i]);
+}
+
 /* Raw bytes of a peer that keeps no rules. */
 static void test_rules(void)
 {
@@ -648,6 +739,11 @@ int main(void)
 	test_streams();
 	test_fill();
 	test_both_full();
+	test_pieces(1, 2);
+	test_pieces(13, 100);
+	test_pieces(1400, 1000);
+	test_pieces(65536, 2);
+	test_pieces(65536, 1000);
 	test_rules();
 	test_trust();
 	free(ca_key);

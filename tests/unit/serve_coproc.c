@@ -269,6 +269,59 @@ static void test_idle(void)
 	coproc_free(c);
 }
 
+/* What it was asked comes back in pieces of a few bytes, and is more than the
+ * pipes hold at once. */
+static const char mirror[] =
+	"while read -r l; do"
+	" id=${l##*\\\"id\\\":}; id=${id%%[,\\}]*};"
+	" printf '{\"id\":%d,\"ok\":true,\"said\":%s}\\n' \"$id\" \"$l\";"
+	"done | dd bs=7 2>/dev/null";
+
+struct said {
+	struct asked a;
+	char *pad;
+	bool same;
+};
+
+static bool on_said(void *arg, json_t *rec)
+{
+	struct said *s = arg;
+
+	s->same = !strcmp(json_str(json_object_get(rec, "said"), "pad"),
+			  s->pad);
+	return on_record(&s->a, rec);
+}
+
+static void test_pieces(size_t size, unsigned n)
+{
+	static const struct coproc_ops said_ops = {on_said, on_failed};
+	struct coproc *c = make(SH(mirror), 64, 1000, 0);
+	struct said *s = calloc(n, sizeof(*s));
+	unsigned good = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		auto_json json_t *req = json_object();
+		struct coproc_call *call;
+		size_t len = size + i;
+
+		s[i].pad = malloc(len + 1);
+		memset(s[i].pad, 'a' + (int)(i % 26), len);
+		s[i].pad[len] = '\0';
+		json_object_set_new(req, "pad", json_string(s[i].pad));
+		left++;
+		if (coproc_ask(c, req, 0, &said_ops, &s[i], &call, NULL) < 0)
+			abort();
+	}
+	run();
+	for (unsigned i = 0; i < n; i++) {
+		good += s[i].same && s[i].a.records == 1 && !s[i].a.failed;
+		free(s[i].pad);
+	}
+	ok(good == n, "%u requests of %zu bytes and more, in pieces", n, size);
+	free(s);
+	coproc_free(c);
+}
+
 int main(void)
 {
 	char died[] = "/tmp/serve-coproc.XXXXXX";
@@ -286,6 +339,8 @@ int main(void)
 	test_bounds();
 	test_drop();
 	test_idle();
+	test_pieces(0, 300);
+	test_pieces(60000, 12);
 	unlink(died);
 	loop_free(l);
 	return tap_done();
