@@ -110,6 +110,7 @@ static int put_pair(const struct certs *c, const char *prefix, const char *cert,
 {
 	char path[PATH_MAX], *slash;
 	auto_close int dir = -1;
+	const char *name;
 	int r = split(prefix, ".pem", path, e);
 
 	if (r < 0)
@@ -125,14 +126,13 @@ static int put_pair(const struct certs *c, const char *prefix, const char *cert,
 		    : fcntl(c->dir, F_DUPFD_CLOEXEC, 0);
 	if (dir < 0)
 		return err_sys(e, errno, "open '%s'", path);
-	r = split(slash ? prefix + (slash - path) + 1 : prefix, ".key", path,
-		  e);
+	name = slash ? prefix + (slash - path) + 1 : prefix;
+	r = split(name, ".key", path, e);
 	if (r == 0)
 		r = certs_write(dir, path, key, true, e);
-	if (r < 0)
-		return r;
-	memcpy(path + strlen(path) - 3, "pem", 3);
-	return certs_write(dir, path, cert, false, e);
+	if (r == 0)
+		r = split(name, ".pem", path, e);
+	return r < 0 ? r : certs_write(dir, path, cert, false, e);
 }
 
 unsigned certs_days(const struct args *a)

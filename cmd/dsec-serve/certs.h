@@ -33,8 +33,8 @@ unsigned certs_days(const struct args *a);
 int certs_issue(const struct certs *c, const struct make_cert *want,
 		const char *prefix, struct err *e);
 
-/* certs_told(cert, file, did, e): a record about it on stdout. */
-int certs_told(const char *cert, const char *file, const char *did,
+/* certs_told(cert, file, what, e): a record about it on stdout. */
+int certs_told(const char *cert, const char *file, const char *what,
 	       struct err *e);
 
 #endif

@@ -1,25 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/proc.h"
 #include "base/sig.h"
 #include "control.h"
+#include "sys/confine.h"
 #include "wire/exit.h"
 
 #define TICK_MS 1000
-#define FILES	1048576
 
 /* --- what may change
  * ------------------------------------------------------------ */
@@ -141,32 +139,13 @@ static int drop(const char *user, struct err *e)
 {
 	const struct passwd *pw;
 
-	(void)prctl(PR_SET_DUMPABLE, 0);
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-		return err_sys(e, errno, "give up privileges");
 	if (geteuid() != 0 || !user)
-		return 0;
-	errno = 0;
+		return confine_state(e);
 	pw = getpwnam(user);
 	if (!pw)
 		return err_set(e, -EINVAL, "configuration",
 			       "there is no user '%.64s'", user);
-	if (setgroups(0, NULL) < 0 ||
-	    setresgid(pw->pw_gid, pw->pw_gid, pw->pw_gid) < 0 ||
-	    setresuid(pw->pw_uid, pw->pw_uid, pw->pw_uid) < 0)
-		return err_sys(e, errno, "become %.64s", user);
-	return 0;
-}
-
-static void raise_files(void)
-{
-	struct rlimit lim = {FILES, FILES};
-
-	if (setrlimit(RLIMIT_NOFILE, &lim) == 0 ||
-	    getrlimit(RLIMIT_NOFILE, &lim) < 0)
-		return;
-	lim.rlim_cur = lim.rlim_max;
-	(void)setrlimit(RLIMIT_NOFILE, &lim);
+	return confine_user(pw->pw_uid, pw->pw_gid, e);
 }
 
 static int open_server(struct control *c, char *address, struct err *e)
@@ -246,7 +225,7 @@ static int start(struct control *c, const char *dir, char *address,
 	if (c->dir < 0)
 		return err_sys(e, errno, "open '%s'", dir);
 	c->since_ms = clock_ms();
-	raise_files();
+	proc_raise_files();
 	r = loop_new(&c->loop, e);
 	if (r == 0)
 		r = load(c, e);

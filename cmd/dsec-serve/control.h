@@ -194,6 +194,9 @@ void job_fail(struct job *j, const struct err *why);
 void job_to(struct job *j, struct member *m);
 /* job_final(j, rec): the record that a node ended it with; borrowed. */
 void job_final(struct job *j, json_t *rec);
+/* job_lost(j, a): the node is gone in the middle; whether what was asked was
+ * done nobody knows, and who asks again with its key finds out. */
+void job_lost(void *arg, struct query *a);
 
 /* control_run.c */
 void run_begin(struct job *j);

@@ -113,7 +113,7 @@ static void on_end(void *arg, struct query *a, json_t *rec)
 	job_final(j, rec);
 }
 
-static void on_lost(void *arg, struct query *a)
+void job_lost(void *arg, struct query *a)
 {
 	struct job *j = arg;
 	struct err e = {0};
@@ -144,7 +144,7 @@ static void is_lost(struct job *j, const struct err *why)
 
 void job_to(struct job *j, struct member *m)
 {
-	static const struct query_ops ops = {on_event, on_end, on_lost};
+	static const struct query_ops ops = {on_event, on_end, job_lost};
 	struct err e = {0};
 
 	if (query_new(m, j->req, &ops, j, &j->ask, &e) < 0)
@@ -351,11 +351,7 @@ static void route(struct job *j)
 static const struct auth_who *binding_of(const struct control *c,
 					 const struct client *cl)
 {
-	const struct auth_who *who = auth_by_uri(c->auth, cl->uri);
-
-	if (!who && *cl->token_sha256 && cl->who.kind == TLS_CLIENT)
-		who = auth_by_digest(c->auth, cl->token_sha256);
-	return who;
+	return auth_of(c->auth, cl->uri, cl->token_sha256);
 }
 
 static int may(const struct control *c, const struct call *k,

@@ -72,21 +72,9 @@ static void on_end(void *arg, struct query *a, json_t *rec)
 	refused(j, &e);
 }
 
-/* Whether it is there now nobody knows: who asks again with its key finds
- * out. */
-static void on_lost(void *arg, struct query *a)
-{
-	struct job *j = arg;
-	struct err e = {0};
-
-	member_gone(a->m, &e);
-	j->ask = NULL;
-	job_fail(j, &e);
-}
-
 static void ask_node(struct job *j, struct member *m)
 {
-	static const struct query_ops ops = {on_event, on_end, on_lost};
+	static const struct query_ops ops = {on_event, on_end, job_lost};
 	struct err e = {0};
 	char code[CODE_LEN + 1];
 

@@ -22,6 +22,10 @@
  */
 #define ROLE_FD 3 /* of the other two: to the starter */
 
+/* errand_repeats(req): may it be asked again when nobody knows whether it was
+ * done?  (node_errand.c) */
+bool errand_repeats(const json_t *req);
+
 /* node_adopt(fd, e): the starter that another one execs, its state in ${fd}.
  * node_upgrade(e): have the one that serves exec itself anew. */
 int node_adopt(int fd, struct err *e);

@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "node.h"
 #include "node_keeper.h"
 #include "wire/record.h"
 
@@ -221,7 +222,7 @@ static void cancel(struct errand *c)
 	}
 }
 
-/* What the worker says of who errands is held against what we know of him. */
+/* What the worker says of who asks is held against what we know of him. */
 static int check_who(struct keeper *k, const char *who, const char *within,
 		     enum auth_op needs, struct err *e)
 {

@@ -6,10 +6,10 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/proc.h"
 #include "base/sig.h"
 #include "node.h"
 #include "node_keeper.h"
@@ -275,18 +275,6 @@ json_t *keeper_state(const struct keeper *k)
 	return o;
 }
 
-/* A connection to a supervisor each, and what is handed on. */
-static void raise_limit(void)
-{
-	struct rlimit lim = {1048576, 1048576};
-
-	if (setrlimit(RLIMIT_NOFILE, &lim) == 0 ||
-	    getrlimit(RLIMIT_NOFILE, &lim) < 0)
-		return;
-	lim.rlim_cur = lim.rlim_max;
-	(void)setrlimit(RLIMIT_NOFILE, &lim);
-}
-
 static int start(struct keeper *k, struct err *e)
 {
 	static const int signals[] = {SIGTERM, SIGINT};
@@ -320,7 +308,7 @@ int verb_keeper(const struct args *a, struct err *e)
 	int r;
 
 	(void)a;
-	raise_limit();
+	proc_raise_files();
 	prctl(PR_SET_DUMPABLE, 0);
 	r = start(&k, e);
 	if (r == 0) {

@@ -55,7 +55,7 @@ struct errand {
 	int64_t n;
 	json_t *req; /* as it was asked, without what is the wire's */
 	const char *program;
-	json_t *line; /* as it came, with who errands */
+	json_t *line; /* as it came, with who asks */
 	enum auth_op needs;
 	/* the audit log; held: it is not there yet */
 	struct audit_wait wait_audit;
@@ -110,7 +110,7 @@ struct keeper {
  * The id of the sandbox ${word}, if its project is in ${within}; one that is
  * not does not exist ("sandbox_unknown").
  * find_snapshot(k, req, key, within, e): the same for the snapshot that ${req}
- * errands by id; "snapshot_unknown".
+ * names by id; "snapshot_unknown".
  */
 must_check int find_sandbox(struct keeper *k, const char *word,
 			    const char *within, char *id, struct err *e);
@@ -137,8 +137,6 @@ void errand_page(struct errand *c);
 void errand_count(struct errand *c);
 /* errand_go(c): it may be done, and everybody knows. */
 void errand_go(struct errand *c);
-/* errand_repeats(req): may it be asked again? */
-bool errand_repeats(const json_t *req);
 /* errand_net_looks(req): does it, for dsec-net, change nothing? */
 bool errand_net_looks(const json_t *req);
 
@@ -169,7 +167,6 @@ void keeper_audit_reopen(struct keeper *k);
 
 must_check int walk_start(struct errand *c, enum filter which, struct err *e);
 void walk_cancel(struct errand *c);
-void walk_stop(struct errand *c);
 
 /* keeper_send(ch, n, rec, fds): ${rec} is borrowed, descriptors are taken. */
 void keeper_send(struct channel *ch, int64_t n, const json_t *rec,
@@ -178,7 +175,7 @@ void keeper_send(struct channel *ch, int64_t n, const json_t *rec,
 bool keeper_full(const struct channel *ch);
 /* keeper_settled(k): a call ended. */
 void keeper_settled(struct keeper *k);
-/* keeper_state(k, e): what it says of itself: a new object, or NULL. */
+/* keeper_state(k): what it says of itself: a new object, or NULL. */
 json_t *keeper_state(const struct keeper *k);
 
 #endif

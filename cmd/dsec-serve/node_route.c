@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/proc.h"
+#include "node.h"
 #include "node_keeper.h"
 #include "wire/record.h"
 
@@ -204,7 +205,7 @@ static void run_then_wait(struct errand *c, json_t *rec)
 			 "exec", "e0");
 	if (r == 0 && kb)
 		json_object_set(req, "inline_kb", (json_t *)(uintptr_t)kb);
-	/* Who cancels, or errands with the wrong fields, learns its name. */
+	/* Who cancels, or asked for fields that are wrong, learns its name. */
 	json_object_set(c->req, "sandbox", json_object_get(rec, "sandbox"));
 	if (r == 0)
 		r = route_relay(c, req, &e);
@@ -391,7 +392,7 @@ static int route_drain(struct errand *c, struct err *e)
 	static const char *const keys[] = {"program", "id", "on", "key",
 					   "deadline_ms"};
 	const json_t *on = json_object_get(c->req, "on");
-	const char *op = on && json_is_false(on) ? "undrain" : "drain";
+	const char *op = json_is_false(on) ? "undrain" : "drain";
 	int r = check_keys(c->req, keys, array_len(keys), e);
 
 	if (r == 0 && on && !json_is_boolean(on))

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "node.h"
 #include "node_worker.h"
 #include "wire/record.h"
 
@@ -110,12 +111,7 @@ struct asker {
 static const struct auth_who *binding_of(const struct worker *w,
 					 const struct client *cl)
 {
-	const struct auth_who *who = auth_by_uri(w->auth, cl->uri);
-
-	/* A token says who asks where the certificate alone does not. */
-	if (!who && *cl->token_sha256 && cl->who.kind == TLS_CLIENT)
-		who = auth_by_digest(w->auth, cl->token_sha256);
-	return who;
+	return auth_of(w->auth, cl->uri, cl->token_sha256);
 }
 
 /* A control asks for somebody, within what that one may. */
@@ -376,26 +372,17 @@ static int ask_end(struct job *j)
 
 static bool repeats(const struct job *j)
 {
-	static const char *const read_only[] = {"output", "list-execs",
-						"wait",	  "attach",
-						"stat",	  "inspect",
-						"ls",	  "du",
-						"lint",	  "diff",
-						"verify"};
 	const json_t *req = json_object_get(j->line, "req");
 	const char *program = json_str(req, "program");
-	const char *op = json_str(req, "op");
 
 	if (j->began)
 		return false;
-	if (json_object_get(req, "key") || !strcmp(program, "ps") ||
-	    !strcmp(program, "report") || !strcmp(program, "drain") ||
-	    (!strcmp(program, "pause") && json_object_get(req, "sandbox")))
-		return true;
-	for (size_t i = 0; i < array_len(read_only); i++)
-		if (!strcmp(read_only[i], op))
-			return true;
-	return false;
+	/* Of those that a selector names some are done, and told. */
+	if (!strcmp(program, "pause") && !json_object_get(req, "sandbox"))
+		return json_object_get(req, "key");
+	return errand_repeats(req) || !strcmp(program, "report") ||
+	       !strcmp(program, "drain") ||
+	       !strcmp(json_str(req, "op"), "attach");
 }
 
 static void job_lost(struct job *j)

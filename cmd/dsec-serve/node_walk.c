@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "node.h"
 #include "node_keeper.h"
 #include "wire/record.h"
 
@@ -26,7 +27,7 @@ static void part_free(struct part *p)
 	free(p);
 }
 
-void walk_stop(struct errand *c)
+static void walk_stop(struct errand *c)
 {
 	if (c->walk)
 		select_close(steal_ptr(c->walk));

@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/proc.h"
 #include "base/sig.h"
 #include "node.h"
 #include "node_worker.h"
@@ -440,17 +440,6 @@ static void on_signal(struct loop *l, struct loop_source *s, uint32_t events)
 	loop_stop(l, 0);
 }
 
-static void raise_limit(void)
-{
-	struct rlimit lim = {1048576, 1048576};
-
-	if (setrlimit(RLIMIT_NOFILE, &lim) == 0 ||
-	    getrlimit(RLIMIT_NOFILE, &lim) < 0)
-		return;
-	lim.rlim_cur = lim.rlim_max;
-	(void)setrlimit(RLIMIT_NOFILE, &lim);
-}
-
 static int prepare(struct worker *w, struct err *e)
 {
 	static const int signals[] = {SIGTERM, SIGINT};
@@ -483,7 +472,7 @@ int verb_worker(const struct args *a, struct err *e)
 	int r;
 
 	(void)a;
-	raise_limit();
+	proc_raise_files();
 	r = prepare(&w, e);
 	if (r == 0)
 		r = loop_run(w.loop, e);

@@ -214,12 +214,12 @@ static void on_refresh(void *arg)
 {
 	struct watch *w = arg;
 	struct server_stats s = server_stats(w->conf.server);
+	uint64_t until_s = w->conf.until_ms(w->conf.arg) / 1000;
 
 	for (unsigned i = M_NODE_STATE; i < M_LEN; i++)
 		metrics_clear(w->m, i);
 	metrics_set(w->m, M_UP, NULL, 1);
-	metrics_set(w->m, M_CERTIFICATE, NULL,
-		    (double)(w->conf.until_ms(w->conf.arg) / 1000));
+	metrics_set(w->m, M_CERTIFICATE, NULL, (double)until_s);
 	metrics_set(w->m, M_CONNECTIONS, NULL, s.clients);
 	metrics_set(w->m, M_CALLS, NULL, s.calls);
 	if (w->conf.refresh)

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,7 +17,20 @@
 #include "base/cleanup.h"
 #include "base/proc.h"
 
+#define FILES_MAX 1048576 /* what kernels allow as they come */
+
 extern char **environ;
+
+void proc_raise_files(void)
+{
+	struct rlimit lim = {FILES_MAX, FILES_MAX};
+
+	if (setrlimit(RLIMIT_NOFILE, &lim) == 0 ||
+	    getrlimit(RLIMIT_NOFILE, &lim) < 0)
+		return;
+	lim.rlim_cur = lim.rlim_max;
+	(void)setrlimit(RLIMIT_NOFILE, &lim);
+}
 
 pid_t proc_pid_of(int pidfd)
 {

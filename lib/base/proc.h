@@ -24,6 +24,10 @@ int proc_run(const char *const *argv, int stdin_fd, int stdout_fd,
 int proc_run_fds(const char *const *argv, const int *fds, unsigned timeout_ms,
 		 struct err *e);
 
+/* proc_raise_files(): as many descriptors as this process may have: root a
+ * million, others up to their hard limit. */
+void proc_raise_files(void);
+
 /* proc_pid_of(pidfd): the number of its process, -1 when it has ended. */
 pid_t proc_pid_of(int pidfd);
 

@@ -244,9 +244,14 @@ const struct auth_who *auth_find(const struct auth *a, const char *name)
 	return b ? &b->who : NULL;
 }
 
+static bool is_client(const char *uri)
+{
+	return !strncmp(uri, "dsec://client/", 14);
+}
+
 const struct auth_who *auth_by_uri(const struct auth *a, const char *uri)
 {
-	return strncmp(uri, "dsec://client/", 14) ? NULL : auth_find(a, uri);
+	return is_client(uri) ? auth_find(a, uri) : NULL;
 }
 
 /* In a time that says nothing about how much of a digest agreed. */
@@ -270,6 +275,14 @@ const struct auth_who *auth_by_digest(const struct auth *a, const char *hex)
 		    same_digest(a->bindings[i].digest, hex))
 			found = &a->bindings[i].who;
 	return found;
+}
+
+const struct auth_who *auth_of(const struct auth *a, const char *uri,
+			       const char *sha256)
+{
+	const struct auth_who *who = auth_by_uri(a, uri);
+
+	return who || !is_client(uri) ? who : auth_by_digest(a, sha256);
 }
 
 /* --- what a request needs ------------------------------------------------ */

@@ -49,12 +49,18 @@ must_check int auth_new(const json_t *clients, struct auth **ret,
 			struct err *e);
 void auth_free(struct auth *a);
 
-/* auth_by_uri(a, uri), auth_by_digest(a, sha256): the binding, or NULL; the
+/*
+ * auth_by_uri(a, uri), auth_by_digest(a, sha256): the binding, or NULL; the
  * digest is that of a token, as hex digits.  auth_find(a, name): by what
- * auth_who calls "uri". */
+ * auth_who calls "uri".
+ * auth_of(a, uri, sha256): of a client that has said a token, or ("") none: the
+ * token tells who asks where the certificate alone does not.
+ */
 const struct auth_who *auth_by_uri(const struct auth *a, const char *uri);
 const struct auth_who *auth_find(const struct auth *a, const char *name);
 const struct auth_who *auth_by_digest(const struct auth *a, const char *hex);
+const struct auth_who *auth_of(const struct auth *a, const char *uri,
+			       const char *sha256);
 
 /* auth_word(op): "run", "exec" ..; auth_op_of(word): the reverse, or 0. */
 const char *auth_word(enum auth_op op);

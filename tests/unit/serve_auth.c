@@ -111,6 +111,12 @@ static void who(void)
 	ok(!auth_by_digest(a, ""), "nor by none");
 	ok(w && auth_find(a, w->uri) == w, "found by what it is called");
 	ok(!auth_by_uri(a, w ? w->uri : ""), "which is no identity");
+	ok(auth_of(a, "dsec://client/b", digest) == w,
+	   "a token speaks for a certificate without a binding");
+	w = auth_by_uri(a, "dsec://client/a");
+	ok(auth_of(a, "dsec://client/a", digest) == w,
+	   "but not for one that has its own");
+	ok(!auth_of(a, "dsec://control/a", digest), "nor for a control's");
 	auth_free(a);
 	auth_free(none);
 }
