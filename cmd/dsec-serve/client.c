@@ -174,6 +174,20 @@ static void done_maybe(struct app *app)
 		loop_stop(app->loop, 0);
 }
 
+/* A pipe that hung up is always ready: it is watched while it is read only. */
+static void watch_input(struct app *app, loop_fn *fn, bool on)
+{
+	if (!app->polled)
+		return;
+	if (!on)
+		loop_del(app->loop, &app->src);
+	else if (!app->src.fn)
+		(void)loop_add(app->loop, &app->src, STDIN_FILENO, EPOLLIN, fn,
+			       app, NULL);
+}
+
+static void on_lines(struct loop *l, struct loop_source *s, uint32_t events);
+
 /* One read, and only where there is something or it cannot wait: whoever writes
  * the next line may be waiting for our answer to this one. */
 static void read_some(struct app *app)
@@ -215,10 +229,7 @@ static void take_lines(struct app *app)
 		app->ended = true;
 	else if (r < 0 && r != -EAGAIN)
 		fail(app, &e);
-	if (app->polled)
-		(void)loop_mod(app->loop, &app->src,
-			       app->ended || app->open >= AHEAD ? 0 : EPOLLIN,
-			       NULL);
+	watch_input(app, on_lines, !app->ended && app->open < AHEAD);
 	done_maybe(app);
 }
 
@@ -252,6 +263,8 @@ static void on_eof(void *arg, struct stream *s)
 	(void)arg, (void)s;
 }
 
+static void on_input(struct loop *l, struct loop_source *s, uint32_t events);
+
 static void pass_input(struct app *app)
 {
 	struct err e = {0};
@@ -263,9 +276,7 @@ static void pass_input(struct app *app)
 	while (n > 0 && !app->polled);
 	if (n == 0)
 		(void)stream_eof(&app->in, NULL);
-	if (app->polled)
-		(void)loop_mod(app->loop, &app->src,
-			       n > 0 || n == -EAGAIN ? EPOLLIN : 0, NULL);
+	watch_input(app, on_input, n > 0 || n == -EAGAIN);
 }
 
 static void on_room(void *arg, struct stream *s)
