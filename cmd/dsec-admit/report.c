@@ -9,13 +9,15 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "box/claim.h"
 #include "ckpt/engine.h"
 #include "net/transit.h"
 #include "report.h"
 #include "sys/pool.h"
 
-#define TOP_MAX 64 /* of tasks, projects and users are told */
+#define TOP_MAX 64  /* of tasks, projects and users are told */
+#define LOOKS	128 /* at states that were known, for one report */
 #define MB	(1024 * 1024)
 
 static const char *const kinds[] = {"backend", "task", "project", "user"};
@@ -59,6 +61,8 @@ struct walk {
 	const struct tree *tree;
 	json_t *was, *seen;
 	json_t *counts[KINDS], *states;
+	size_t shares; /* in so many reports each state is looked at anew */
+	unsigned turn;
 };
 
 static int count(json_t *counts, const char *name, struct err *e)
@@ -123,10 +127,18 @@ static int set_state(const struct walk *w, const char *id, json_t *few,
 	return r;
 }
 
+/* A node is asked each second by each control, however many it has. */
+static bool is_due(const struct walk *w, const char *id)
+{
+	return w->shares <= 1 ||
+	       hash_fnv(id, strlen(id)) % w->shares == w->turn % w->shares;
+}
+
 static int one_claim(void *arg, const char *id, struct err *e)
 {
 	struct walk *w = arg;
 	json_t *few = json_object_get(w->was, id);
+	bool look = !few || is_due(w, id);
 	const char *word;
 	int r = 0;
 
@@ -134,7 +146,7 @@ static int one_claim(void *arg, const char *id, struct err *e)
 	if (!few)
 		return 0;
 	r = set(w->seen, id, few, e);
-	if (r == 0)
+	if (r == 0 && look)
 		r = set_state(w, id, few, e);
 	if (r == 0)
 		r = count(w->states, json_str(few, "state"), e);
@@ -185,7 +197,9 @@ static int set_counts(const struct tree *t, struct report_cache *c, json_t *rec,
 	struct walk w = {.tree = t,
 			 .was = c->seen,
 			 .seen = json_object(),
-			 .states = json_object()};
+			 .states = json_object(),
+			 .shares = json_object_size(c->seen) / LOOKS + 1,
+			 .turn = c->turn++};
 	int r = w.seen ? 0 : no_memory(e);
 
 	if (r == 0)

@@ -8,10 +8,12 @@
 
 /*
  * What of claims was read before: a claim's task, project, user and backend do
- * not change, so each is read once.  All zero is an empty one.
+ * not change, so each is read once; of many sandboxes the states are looked at
+ * anew in turns, some with each report.  All zero is an empty one.
  */
 struct report_cache {
 	json_t *seen;	 /* by id */
+	unsigned turn;	 /* whose states are looked at anew */
 	uint64_t cpu[2]; /* ticks used and in all when last asked */
 };
 

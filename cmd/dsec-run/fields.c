@@ -13,7 +13,7 @@ static const struct field own[] = {
 	{{"detach", NULL, 'd', NULL, "do not wait for the command"}, NULL, FIELD_NONE, 0, 0, NULL},
 	{{"key", NULL, 0, "KEY", "idempotency key"}, "key", FIELD_STR, 1, 128, NULL},
 	{{"deadline", NULL, 0, "TIME", "give up after so long"}, "deadline_ms", FIELD_MS, 1, 0, NULL},
-	{{"jobs", NULL, 'j', "N", "requests from stdin worked on at once (2 per CPU)"}, NULL, FIELD_NONE, 0, 0, NULL},
+	{{"jobs", NULL, 'j', "N", "requests from stdin worked on at once (2 per CPU, at least 8)"}, NULL, FIELD_NONE, 0, 0, NULL},
 	{{"help", NULL, 'h', NULL, "this text"}, NULL, FIELD_NONE, 0, 0, NULL},
 	{{"version", NULL, 0, NULL, "the version"}, NULL, FIELD_NONE, 0, 0, NULL},
 	{{NULL, NULL, 0, NULL, NULL}, "cancel", FIELD_ID, 0, 0, NULL},

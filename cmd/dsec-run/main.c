@@ -146,11 +146,13 @@ static int fail(const json_t *req, const struct err *e, bool one_request)
 	return exit_of(e);
 }
 
+/* Much of a launch is waiting for the kernel: few CPUs have enough to do with
+ * more. */
 static unsigned default_jobs(void)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 
-	return cpus < 1 ? 2 : cpus > 64 ? 128 : 2 * (unsigned)cpus;
+	return cpus < 4 ? 8 : cpus > 64 ? 128 : 2 * (unsigned)cpus;
 }
 
 int main(int argc, char **argv)

@@ -92,6 +92,45 @@ out=$(printf '{"user":"ann"}\n{"user":"bob"}\n{}\n' | dsec-admit |
 is "$out" "yes isolation isolation " "one user at a time"
 rm -r "$DSEC_RUN/sb/$id" "$DSEC_RUN/ledger"
 
+# Of many, some are looked at again with each report, and all in a few.
+node=${id%aaaabbbbccccdddd}
+awk -v sb="$DSEC_RUN/sb/$node" 'BEGIN { for (i = 0; i < 300; i++) {
+	id = sprintf("aaaaaaaaaaaaa%03d", i)
+	gsub("0", "q", id); gsub("1", "r", id)
+	gsub("8", "s", id); gsub("9", "t", id)
+	print sb id
+} }' >"$T/dirs"
+xargs mkdir <"$T/dirs"
+states() { # STATE
+	while read -r d; do
+		echo "{\"state\":\"$1\"}" >"$d/state.new"
+		mv "$d/state.new" "$d/state.json"
+	done <"$T/dirs"
+}
+while read -r d; do
+	echo '{"sandbox":"'"${d##*/}"'","project":"root"}' >"$d/claim.json"
+done <"$T/dirs"
+states running
+mkfifo "$T/in"
+dsec-admit <"$T/in" >"$T/out" &
+exec 8>"$T/in"
+reported() { [ "$(wc -l <"$T/out")" = "$1" ]; }
+report() { # NUMBER: its states
+	echo '{"op":"report"}' >&8
+	wait_for 10 reported "$1"
+	sed -n "$1p" "$T/out"
+}
+json_is "$(report 1)" '{"running":300}' "each is looked at when it is new" .states
+states paused
+json_is "$(report 2)" true "a part of them again" \
+	'.states | .paused > 0 and .paused < 250'
+report 3 >/dev/null
+json_is "$(report 4)" '{"paused":300}' "all of them after a few" .states
+exec 8>&-
+wait
+xargs rm -r <"$T/dirs"
+rm "$DSEC_RUN/ledger"
+
 out=$(printf '%s\n' '{"op":"drain"}' '{}' '{"op":"report"}' \
 	'{"op":"undrain"}' '{}' '{"op":"report"}' '{"op":"dance"}' | dsec-admit |
 	jq -c '[.draining, .error.code]' | tr '\n' ' ')
