@@ -113,16 +113,6 @@ static void on_end(void *arg, struct query *a, json_t *rec)
 	job_final(j, rec);
 }
 
-void job_lost(void *arg, struct query *a)
-{
-	struct job *j = arg;
-	struct err e = {0};
-
-	member_gone(a->m, &e);
-	j->ask = NULL;
-	job_fail(j, &e);
-}
-
 /* Somebody who waits for its end is told it. */
 static void is_lost(struct job *j, const struct err *why)
 {
@@ -140,6 +130,16 @@ static void is_lost(struct job *j, const struct err *why)
 		json_object_set_new(rec, "infra", json_true());
 	}
 	job_end(j, rec);
+}
+
+void job_lost(void *arg, struct query *a)
+{
+	struct job *j = arg;
+	struct err e = {0};
+
+	member_gone(a->m, &e);
+	j->ask = NULL;
+	is_lost(j, &e);
 }
 
 void job_to(struct job *j, struct member *m)

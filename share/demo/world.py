@@ -392,6 +392,7 @@ class World:
         for directory in (self.run, self.base):
             if directory:
                 run("rm", "-rf", "--one-file-system", directory)
+        self.members, self.run, self.base = [], "", ""
 
     def _processes(self) -> List[int]:
         """What is in its control groups, and programs that have its trees."""
@@ -402,7 +403,7 @@ class World:
                     found.update(int(p) for p in f.read().split())
             except OSError:
                 pass
-        for name in os.listdir("/proc"):
+        for name in os.listdir("/proc") if self.run else []:
             if not name.isdigit() or int(name) == os.getpid():
                 continue
             try:

@@ -3,20 +3,24 @@
 # Two controls and four nodes, each in a network namespace of its own: the
 # demonstration of share/demo, and that nothing of it stays, however it ends.
 # Then calls through both controls while everything that runs there is killed,
-# cut off, upgraded (tests/sys/serve_chaos.py).  CHAOS_CALLS: how many.
+# cut off or upgraded (serve_chaos.py), and a node that is gone, answers that are
+# lost, reports that are late (serve_faults.py).  CHAOS_CALLS: how many calls;
+# FAULTS_BIG: more and later.
 # shellcheck source=tests/tap.sh
 . "$(dirname "$0")/../tap.sh"
 need_root
-need_tools python3 ip nsenter setpriv jq
-python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' ||
-	plan_skip_all "needs Python 3.9"
+need_tools ip nsenter setpriv
 unshare -n ip link add to-a type veth peer name to-b 2>/dev/null ||
 	plan_skip_all "needs network namespaces and veth"
 tree_new
+# shellcheck source=tests/sys/sdk.sh
+. "$(dirname "$0")/sdk.sh"
 leak_start
-TMPDIR=$T PYTHONDONTWRITEBYTECODE=1
-export TMPDIR PYTHONDONTWRITEBYTECODE
+TMPDIR=$T
 demo=$PWD/share/demo
+sdk_need
+PYTHONPATH=$sdk:$demo:$PWD/tests/sys
+export TMPDIR PYTHONPATH
 
 gone() { # nothing of a cluster is there
 	[ -z "$(tree_pids; tree_cgroups | grep cluster; tree_mounts
@@ -50,5 +54,17 @@ wait "$pid"
 is $? 130 "it is ended by a signal" || diag "$(cat "$T/out")"
 wait_for 10 gone
 ok $? "and nothing of it is left"
+
+# --- chaos, and faults ---------------------------------------------------------
+
+sdk_where=cluster
+# shellcheck disable=SC2086 # a list of words
+timeout "${SDK_SECONDS:-240}" python3 "$sdk/tests/tap.py" \
+	${CHAOS_TESTS-serve_chaos serve_faults} >"$T/tap" 2>"$T/err" </dev/null
+status=$?
+sdk_tap "$T/tap"
+is "$status" 0 "chaos and faults end well" || diag "$(tail -n 40 "$T/err")"
+wait_for 10 gone
+ok $? "nothing of it is left"
 leak_check
 done_testing

@@ -9,7 +9,8 @@ from typing import (Any, Awaitable, Callable, Coroutine, List, Optional,
                     Sequence, Set, Tuple, TypeVar)
 
 from ._transport import Channel, Lost, Transport
-from ._wire import Guard, Line, OnEvent, backoff, ms, new_key, one
+from ._wire import (TAKEN_S, Guard, Line, OnEvent, backoff, ms, new_key,
+                    one)
 from .errors import (Busy, CapacityError, ConnectionLost, DeadlineExceeded,
                      DSecError, HelperLost, error_of)
 
@@ -36,6 +37,11 @@ class RetryPolicy:
     max_delay: float = 5.0
     """The longest pause between two attempts, unless the answer names a
     longer one."""
+
+
+def was_lost(error: DSecError) -> bool:
+    """It broke on the way, rather than being refused."""
+    return isinstance(error, ConnectionLost) or error.code == "node_away"
 
 
 class Core:
@@ -107,6 +113,7 @@ class Core:
         attempt = 0
         while True:
             attempt += 1
+            tried = time.monotonic()
             error: DSecError
             try:
                 records = await self._once(program, fields, end, on_event,
@@ -126,7 +133,8 @@ class Core:
                     and not self.transport.direct):
                 fields = {**fields, "again": True}
             now = time.monotonic()
-            failing = now if failing is None else failing
+            if failing is None or (was_lost(error) and now - tried > TAKEN_S):
+                failing, attempt = now, 1
             delay = self._delay(error, attempt)
             if not again or now + delay > failing + self.patience(error, again):
                 raise error
@@ -164,11 +172,12 @@ class Core:
     async def _again(self, work: Callable[[], Awaitable[T]],
                      timeout: Optional[float], what: str) -> T:
         """``work`` until it succeeds, as the policy says."""
-        end = time.monotonic() + self.retry.lost_s
+        end: Optional[float] = None
         attempt = 0
         async with Guard(timeout, what):
             while True:
                 attempt += 1
+                tried = time.monotonic()
                 error: DSecError
                 try:
                     return await work()
@@ -176,6 +185,9 @@ class Core:
                     error = ConnectionLost(str(lost))
                 except DSecError as e:
                     error = e
+                now = time.monotonic()
+                if end is None or (was_lost(error) and now - tried > TAKEN_S):
+                    end, attempt = now + self.retry.lost_s, 1
                 delay = self._delay(error, attempt)
                 if (self.patience(error, True) <= 0
                         or time.monotonic() + delay > end):

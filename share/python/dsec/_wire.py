@@ -18,6 +18,9 @@ DATA_MAX = 256 * 1024
 WINDOW = 256 * 1024
 """Bytes of a stream that may be without credit."""
 READ_LIMIT = LINE_MAX + 2
+TAKEN_S = 5.0
+"""An attempt that was lost only after so many seconds had been taken: what is
+lost then is lost anew."""
 
 Line = Dict[str, Any]
 OnEvent = Callable[[Line], None]

@@ -8,7 +8,7 @@ from typing import (TYPE_CHECKING, Any, AsyncIterator, Dict, List, Optional,
                     Tuple, Union)
 
 from ._transport import Channel, Lost
-from ._wire import Guard, Line, backoff, new_key
+from ._wire import TAKEN_S, Guard, Line, backoff, new_key
 from .errors import ConnectionLost, DSecError
 from .types import (CommandResult, OutputChunk, bytes_field, bytes_of,
                     data_field)
@@ -197,7 +197,8 @@ class Process:
             await broken.close()
             now = time.monotonic()
             patience = self._core.retry.lost_s
-            if self._failing is None or now - self._attached_at > patience:
+            if (self._failing is None
+                    or now - self._attached_at > min(patience, TAKEN_S)):
                 self._failing, self._attempt = now, 0
             end = self._failing + patience
             while True:

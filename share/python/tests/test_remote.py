@@ -217,6 +217,24 @@ class LostReplies(Fake):
         self.assertEqual([r.stdout for r in rs], [str(i) for i in range(600)])
         self.assertEqual(len(acted), 600)
 
+    async def test_lost_anew(self):
+        """what is lost after a while under way is lost anew"""
+        asked = 0
+
+        async def handle(conn, req):
+            nonlocal asked
+            asked += 1
+            await asyncio.sleep(0.15)
+            if asked < 7:
+                raise Drop
+            return {"sandbox": ID, "state": "stopped", "outcome": "exited",
+                    "infra": False}
+        client = await self.client(await self.server(handle), lost_s=0.5)
+        self.addCleanup(setattr, _core, "TAKEN_S", _core.TAKEN_S)
+        _core.TAKEN_S = 0.1
+        end = await client.sandbox(ID).wait(30)
+        self.assertEqual((end.outcome, asked), ("exited", 7))
+
 
 def running(exec_id="e1"):
     """A server's handler for a command whose output a test makes."""
