@@ -141,6 +141,7 @@ struct job {
 	struct part *parts;
 	void (*parts_end)(struct job *j);
 	unsigned count, failed;
+	bool more; /* of a list than it was asked for, or than was kept */
 	struct err first;
 	json_t *found;	 /* what they answered: a list, or the one */
 	json_t *missing; /* names of those that could not be asked */
@@ -213,7 +214,8 @@ void many_begin(struct job *j, json_t *req, bool keep,
 		void (*fn)(struct job *j));
 void many_stop(struct job *j);
 void many_told(struct job *j); /* a fn(): count and failed */
-void list_told(struct job *j); /* a fn(): sorted, by pages */
+/* list_begin(j): a list of all nodes' sandboxes, sorted, by pages. */
+void list_begin(struct job *j);
 
 /* control_pipe.c */
 /* pipes_start(j, started, e): for the "streams" of the event; pipes_stop(j). */

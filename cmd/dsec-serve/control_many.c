@@ -7,6 +7,8 @@
 #include "wire/record.h"
 
 #define LIST_MAX 100000 /* records that are kept to be sorted */
+#define LIST_BYTES                                                             \
+	(8 * 1024 * 1024) /* of a list, that its client has not taken */
 
 /* One node of those that are asked. */
 struct part {
@@ -30,7 +32,9 @@ static void take_record(struct part *p, json_t *record)
 
 	if (!p->keep) {
 		tell_record(j, record);
-	} else if (json_array_size(j->found) < LIST_MAX) {
+	} else if (json_array_size(j->found) >= LIST_MAX) {
+		j->more = true;
+	} else {
 		json_t *kept = json_pack("{s:O, s:s}", "record", record, "node",
 					 p->m->code);
 
@@ -96,6 +100,7 @@ static void on_end(void *arg, struct query *a, json_t *rec)
 	(void)a;
 	if (count >= 0) { /* of several, which came as events */
 		j->count += (unsigned)count;
+		j->more |= json_object_get(rec, "next") != NULL;
 		if (record_to_err(rec, &e) < 0)
 			failed(j, &e, bad > 0 ? (unsigned)bad : 1);
 	} else if (record_to_err(rec, &e) == 0) {
@@ -210,43 +215,59 @@ static int by_sandbox(const void *a, const void *b)
 		      sandbox_of(*(json_t *const *)b));
 }
 
-/* From behind ${after}, ${limit} at the most; their number, and whether there
- * are more. */
+static int check_page(const struct job *j, struct err *e)
+{
+	const json_t *limit = json_object_get(j->req, "limit");
+	const json_t *after = json_object_get(j->req, "after");
+
+	if (limit && (!json_is_integer(limit) || json_integer_value(limit) < 1))
+		return err_set(e, -EINVAL, "bad_value",
+			       "'limit' is not a number of records");
+	if (after && !json_is_string(after))
+		return err_set(e, -EINVAL, "bad_value",
+			       "'after' is not a sandbox");
+	return 0;
+}
+
+/* Each node has a page of its own, of as many, and no more than can be kept of
+ * all of them: what is first of all is in those. */
+static void share_limit(struct job *j)
+{
+	int64_t limit = json_int(j->req, "limit", 0), nodes = 1;
+	const struct member *m = NULL;
+
+	while ((m = member_node(j->c, m)))
+		nodes++;
+	if (limit > LIST_MAX / nodes)
+		json_object_set_new(j->req, "limit",
+				    json_integer(LIST_MAX / nodes));
+}
+
+/* From behind ${after}, ${limit} at the most; their number, and the last of
+ * them where there are more. */
 static size_t tell_page(struct job *j, json_t **list, size_t n,
 			const char **ret_next)
 {
-	const char *after = json_str(j->call->req, "after");
-	int64_t limit = json_int(j->call->req, "limit", LIST_MAX);
+	const char *after = json_str(j->req, "after");
+	int64_t limit = json_int(j->req, "limit", LIST_MAX);
+	const struct conn *c = j->call->client->c;
 	size_t told = 0, i = 0;
 
 	while (i < n && *after && strcmp(sandbox_of(list[i]), after) <= 0)
 		i++;
-	for (; i < n && (int64_t)told < limit; i++, told++)
+	for (; i < n && (int64_t)told < limit && conn_unsent(c) < LIST_BYTES;
+	     i++, told++)
 		tell_record(j, json_object_get(list[i], "record"));
-	*ret_next = i < n && i > 0 ? sandbox_of(list[i - 1]) : NULL;
+	*ret_next = (i < n || j->more) && told > 0 ? sandbox_of(list[i - 1])
+						   : NULL;
 	return told;
 }
 
-void list_told(struct job *j)
+/* ${next}: of a page, the last of more. */
+static void list_end(struct job *j, size_t n, const char *next)
 {
-	size_t n = json_array_size(j->found);
-	json_t **list = calloc(n + 1, sizeof(json_t *));
-	const char *next = NULL;
-	json_t *rec, *v;
-	size_t i;
+	json_t *rec = record_ok(j->call->req);
 
-	if (!list) {
-		struct err e = {0};
-
-		err_sys(&e, ENOMEM, "list");
-		job_fail(j, &e);
-		return;
-	}
-	json_array_foreach(j->found, i, v)
-		list[i] = v;
-	qsort(list, n, sizeof(json_t *), by_sandbox);
-	n = tell_page(j, list, n, &next);
-	rec = record_ok(j->call->req);
 	if (rec) {
 		json_object_set_new(rec, "count", json_integer((json_int_t)n));
 		json_object_set_new(rec, "failed", json_integer(0));
@@ -256,6 +277,46 @@ void list_told(struct job *j)
 		if (j->missing)
 			json_object_set(rec, "missing", j->missing);
 	}
-	free(list);
 	job_end(j, rec);
+}
+
+static void list_told(struct job *j)
+{
+	size_t n = json_array_size(j->found);
+	auto_free json_t **list = calloc(n + 1, sizeof(json_t *));
+	const char *next = NULL;
+	struct err e = {0};
+	json_t *v;
+	size_t i;
+
+	if (!list) {
+		err_sys(&e, ENOMEM, "list");
+		job_fail(j, &e);
+		return;
+	}
+	json_array_foreach(j->found, i, v)
+		list[i] = v;
+	qsort(list, n, sizeof(json_t *), by_sandbox);
+	n = tell_page(j, list, n, &next);
+	/* Who did not ask for a page would take it for all. */
+	if (next && !json_object_get(j->req, "limit")) {
+		err_set(&e, -E2BIG, "too_large",
+			"there are more than %zu: ask by pages, with 'limit'",
+			n);
+		job_fail(j, &e);
+		return;
+	}
+	list_end(j, n, next);
+}
+
+void list_begin(struct job *j)
+{
+	struct err e = {0};
+
+	if (check_page(j, &e) < 0) {
+		job_fail(j, &e);
+		return;
+	}
+	share_limit(j);
+	many_begin(j, NULL, true, list_told);
 }

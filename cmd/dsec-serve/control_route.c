@@ -299,32 +299,6 @@ static bool is_list(const struct job *j)
 	return !strcmp(j->call->program, "ps") && (!*op || !strcmp(op, "list"));
 }
 
-static int check_page(struct job *j, struct err *e)
-{
-	const json_t *limit = json_object_get(j->req, "limit");
-	const json_t *after = json_object_get(j->req, "after");
-
-	if (limit && (!json_is_integer(limit) || json_integer_value(limit) < 1))
-		return err_set(e, -EINVAL, "bad_value",
-			       "'limit' is not a number of records");
-	if (after && !json_is_string(after))
-		return err_set(e, -EINVAL, "bad_value",
-			       "'after' is not a sandbox");
-	json_object_del(j->req, "limit");
-	json_object_del(j->req, "after");
-	return 0;
-}
-
-static void list_begin(struct job *j)
-{
-	struct err e = {0};
-
-	if (check_page(j, &e) < 0)
-		job_fail(j, &e);
-	else
-		many_begin(j, NULL, true, list_told);
-}
-
 /* By what it is about. */
 static void route(struct job *j)
 {
