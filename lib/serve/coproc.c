@@ -223,7 +223,7 @@ static void repeat(struct coproc *c)
 	for (unsigned i = 0; i < c->conf.window; i++)
 		if (c->slots[i] && ask_again(c->slots[i]))
 			list[n++] = c->slots[i];
-	qsort(list, n, sizeof(list[0]), youngest_first);
+	qsort(list, n, sizeof(struct coproc_call *), youngest_first);
 	for (unsigned i = 0; i < n; i++) {
 		c->slots[list[i]->slot] = NULL;
 		c->running--;
@@ -453,7 +453,7 @@ static unsigned free_slot(struct coproc *c)
 
 static int give_one(struct coproc *c, struct coproc_call *k)
 {
-	uint64_t now = clock_ms(), left;
+	uint64_t now = clock_ms(), left, id;
 	unsigned slot = free_slot(c);
 	int r;
 
@@ -463,10 +463,8 @@ static int give_one(struct coproc *c, struct coproc_call *k)
 				    json_integer((json_int_t)left));
 		loop_timer_set(c->conf.loop, &k->deadline, k->at_ms + GRACE_MS);
 	}
-	c->seq++;
-	json_object_set_new(k->req, "id",
-			    json_integer(
-				    (json_int_t)(c->seq * WINDOW_MAX + slot)));
+	id = ++c->seq * WINDOW_MAX + slot;
+	json_object_set_new(k->req, "id", json_integer((json_int_t)id));
 	r = put_line(c, k->req);
 	if (r < 0)
 		return r;

@@ -64,13 +64,13 @@ must_check int coproc_ask(struct coproc *c, const json_t *req, unsigned flags,
 int coproc_tell(struct coproc *c, const json_t *line);
 
 /*
- * coproc_cancel(call): what was not given to it yet fails with "cancelled" (at
+ * coproc_cancel(k): what was not given to it yet fails with "cancelled" (at
  * once, by its ops); else it is told, where it knows how, and answers as it
  * likes.  1 if so, else 0.
- * coproc_drop(call): nobody waits any more; its ops are not called again.
+ * coproc_drop(k): nobody waits any more; its ops are not called again.
  */
-int coproc_cancel(struct coproc_call *call);
-void coproc_drop(struct coproc_call *call);
+int coproc_cancel(struct coproc_call *k);
+void coproc_drop(struct coproc_call *k);
 
 struct coproc_stats {
 	pid_t pid; /* 0: not running */
