@@ -52,12 +52,11 @@ int make_crl(const char *ca, const char *ca_key, const char *was,
 /* make_is_revoked(crl, cert): does the list have it? */
 bool make_is_revoked(const char *crl, const char *cert);
 
-/* make_look(cert, ret_ident, ret_from_ms, ret_until_ms, e): what a certificate
- * says (clock_wall_ms()). */
+/* make_look(pem, ret, e): what a certificate says (clock_wall_ms()). */
 struct make_looked {
 	struct tls_ident ident;
 	uint64_t from_ms, until_ms;
 };
-int make_look(const char *cert, struct make_looked *ret, struct err *e);
+int make_look(const char *pem, struct make_looked *ret, struct err *e);
 
 #endif

@@ -27,7 +27,9 @@ static int read_pem(int dirfd, const char *path, bool secret, char **ret,
 
 	if (fd < 0)
 		return err_sys(e, errno, "open '%s'", path);
-	if (secret && fstat(fd, &st) == 0 && (st.st_mode & 077))
+	if (secret && fstat(fd, &st) < 0)
+		return err_sys(e, errno, "look at '%s'", path);
+	if (secret && (st.st_mode & 077))
 		return err_set(e, -EPERM, "configuration",
 			       "'%s' is a key that others may read: chmod 600",
 			       path);
@@ -82,25 +84,34 @@ static BIO *bio_of(const char *text)
 	return BIO_new_mem_buf(text, -1);
 }
 
+/* Did reading one after the other stop because there was no more?  What cannot
+ * be read might be what somebody was revoked by. */
+static bool at_end(void)
+{
+	unsigned long code = ERR_peek_last_error();
+
+	return ERR_GET_LIB(code) == ERR_LIB_PEM &&
+	       ERR_GET_REASON(code) == PEM_R_NO_START_LINE;
+}
+
 static int add_authorities(X509_STORE *store, const char *text, struct err *e)
 {
 	BIO *bio = bio_of(text);
+	bool good = bio != NULL;
 	unsigned n = 0;
 	X509 *cert;
-	int good = 1;
 
-	while (bio && good == 1 &&
-	       (cert = PEM_read_bio_X509(bio, NULL, NULL, NULL))) {
+	while (good && (cert = PEM_read_bio_X509(bio, NULL, NULL, NULL))) {
 		good = X509_check_ca(cert) > 0 &&
 		       X509_STORE_add_cert(store, cert) == 1;
 		X509_free(cert);
 		n++;
 	}
+	good = good && n > 0 && at_end();
 	BIO_free(bio);
 	ERR_clear_error();
-	return good == 1 && n > 0
-		       ? 0
-		       : bad(e, "the authorities' certificates cannot be used");
+	return good ? 0
+		    : bad(e, "the authorities' certificates cannot be used");
 }
 
 static int use_own(SSL_CTX *ctx, X509 *cert, EVP_PKEY *key, struct err *e)
@@ -174,10 +185,11 @@ static int load_crls(struct tls_set *set, const char *text, struct err *e)
 {
 	X509_STORE *store = SSL_CTX_get_cert_store(set->server);
 	BIO *bio = text ? bio_of(text) : NULL;
-	bool good = true;
+	bool good = bio || !text;
 	X509_CRL *crl;
 
 	set->crls = sk_X509_CRL_new_null();
+	good = good && set->crls;
 	while (bio && good &&
 	       (crl = PEM_read_bio_X509_CRL(bio, NULL, NULL, NULL))) {
 		good = is_signed(store, crl) &&
@@ -185,9 +197,9 @@ static int load_crls(struct tls_set *set, const char *text, struct err *e)
 		if (!good)
 			X509_CRL_free(crl);
 	}
+	if (bio && good)
+		good = sk_X509_CRL_num(set->crls) > 0 && at_end();
 	BIO_free(bio);
-	if (!set->crls || (text && sk_X509_CRL_num(set->crls) == 0))
-		good = false;
 	ERR_clear_error();
 	return good ? 0
 		    : err_set(e, -EINVAL, "configuration",

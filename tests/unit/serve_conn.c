@@ -691,6 +691,22 @@ static void refused(enum tls_kind kind, unsigned days,
 	bed_close(&b);
 }
 
+/* A file that holds ${text}, and begins again. */
+static void torn(struct bed *b, char **at, const char *text, const char *what)
+{
+	char *was = *at;
+	struct err e = {0};
+
+	*at = strdup(text);
+	is_int(tls_replace(b->b.tls, &b->b.pem, &e), 0, "a whole text");
+	free(*at);
+	if (asprintf(at, "%s%.100s", text, text) < 0)
+		abort();
+	ok(tls_replace(b->b.tls, &b->b.pem, &e) < 0, "%s", what);
+	free(*at);
+	*at = was;
+}
+
 static void test_trust(void)
 {
 	static const struct tls_ident other = {TLS_NODE, "n2"};
@@ -722,6 +738,10 @@ static void test_trust(void)
 	free(b.b.pem.crl);
 	b.b.pem.crl = strdup("no list");
 	ok(tls_replace(b.b.tls, &b.b.pem, &e) < 0, "no list is not one");
+	free(b.b.pem.crl);
+	b.b.pem.crl = strdup(empty_crl);
+	torn(&b, &b.b.pem.crl, empty_crl, "nor is one with half of another");
+	torn(&b, &b.b.pem.ca, ca, "authorities likewise");
 	bed_close(&b);
 }
 
