@@ -154,13 +154,15 @@ static void ask(struct contender *c, json_t *made)
 	}
 }
 
-static void run_each(const struct contender *c)
+static void run_each(struct contender *c)
 {
 	struct spawned p;
 	struct err e = {0};
 	char drop[4096];
 
 	for (unsigned i = 0; i < arg_lines; i++) {
+		double begun = now(), took;
+
 		if (spawn_filter(c->f.words, &p, &e) < 0)
 			errx(1, "%s", e.msg);
 		fd_close(steal_fd(&p.to));
@@ -175,6 +177,8 @@ static void run_each(const struct contender *c)
 		if (spawn_wait(&p) != 0)
 			errx(1, "%s failed", c->f.words[0]);
 		spawn_done(&p);
+		took = now() - begun;
+		c->longest = took > c->longest ? took : c->longest;
 	}
 }
 

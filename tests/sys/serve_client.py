@@ -345,6 +345,13 @@ def rounds(new, sandbox, count, *argv):
     show(p50_ms=round(took[len(took) // 2] * 1000, 3))
 
 
+def idle(new, count):
+    """So many connections that say nothing, until our input ends."""
+    held = [new() for _ in range(int(count))]
+    show(held=len(held))
+    sys.stdin.read()
+
+
 def one(new, text):
     request = json.loads(text)
     show(**new().ask(**request))
