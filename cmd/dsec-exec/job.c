@@ -8,10 +8,13 @@
 #include "job.h"
 #include "job_file.h"
 #include "life/output.h"
+#include "life/recover.h"
+#include "life/recover_child.h"
 #include "wire/record.h"
 
 /* A supervisor that is being made, or has too much to do, gets so long. */
 #define CONNECT_MS 10000
+#define RECOVER_MS 60000 /* for a supervisor to be there again */
 #define RETRY_MS   20
 /* The kill of a command that was given up gets so long to be confirmed. */
 #define KILL_MS 1000
@@ -34,6 +37,7 @@ static void finish(struct job *j, json_t *rec)
 	unwatch(j);
 	loop_timer_set(j->loop, &j->deadline, 0);
 	loop_timer_set(j->loop, &j->retry, 0);
+	recovery_free(steal_ptr(j->recovery));
 	if (rec && *j->exec && !json_object_get(rec, "exec"))
 		json_object_set_new(rec, "exec", json_string(j->exec));
 	j->ops->done(j->arg, j, rec);
@@ -270,13 +274,41 @@ static int send_request(struct job *j, struct err *e)
 	return r < 0 ? r : watch(j, e);
 }
 
+static void on_recovered(void *arg, const struct err *why)
+{
+	struct job *j = arg;
+
+	j->recovery = NULL;
+	if (why && strcmp(why->code, "busy")) {
+		lose(j, why);
+		return;
+	}
+	j->recovered = !why;
+	j->give_up_ms = clock_ms() + CONNECT_MS;
+	loop_timer_set(j->loop, &j->retry, clock_ms() + (why ? RETRY_MS : 0));
+}
+
+/* A sandbox on the disk gets a supervisor, while others are served. */
+static int bring_back(struct job *j, struct err *e)
+{
+	char id[BOX_ID_LEN + 1];
+	int r = recover_find(j->tree, json_str(j->req, "sandbox"), id, e);
+
+	j->give_up_ms = clock_ms() + RECOVER_MS;
+	return r < 0 ? r
+		     : recovery_new(j->loop, j->tree, id, on_recovered, j,
+				    &j->recovery, e);
+}
+
 static void connect_now(struct job *j)
 {
 	struct err e = {0};
 	int r;
 
-	r = ctl_open(j->tree, json_str(j->req, "sandbox"), CTL_NONBLOCK,
-		     &j->ctl, &e);
+	r = ctl_open(j->tree, json_str(j->req, "sandbox"),
+		     CTL_NONBLOCK | CTL_NO_RECOVER, &j->ctl, &e);
+	if (r == -ESTALE && !j->recovered && (r = bring_back(j, &e)) == 0)
+		return;
 	/* Out of descriptors: those of other requests come back. */
 	if ((r == -EBUSY || r == -EMFILE) && clock_ms() < j->give_up_ms) {
 		loop_timer_set(j->loop, &j->retry, clock_ms() + RETRY_MS);

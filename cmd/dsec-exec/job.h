@@ -36,6 +36,8 @@ struct job {
 	bool watching;
 	struct loop_timer deadline; /* of the request, or of its end */
 	struct loop_timer retry;    /* of connecting */
+	struct recovery *recovery;  /* its sandbox gets a supervisor */
+	bool recovered;		    /* ... it has one: once */
 	uint64_t give_up_ms;	    /* clock_ms() when retrying ends */
 	char exec[65];
 	bool ending;	/* it has failed; its command is being killed */

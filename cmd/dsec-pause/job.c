@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "life/recover.h"
+#include "life/recover_child.h"
 #include "life/teardown.h"
 #include "pause.h"
 
@@ -32,6 +33,7 @@ static void job_free(struct job *j)
 	loop_timer_set(app->loop, &j->deadline, 0);
 	loop_timer_set(app->loop, &j->force, 0);
 	ctl_free(j->ctl);
+	recovery_free(j->recovery);
 	if (j->pidfd >= 0)
 		fd_close(j->pidfd);
 	json_decref(j->req);
@@ -293,6 +295,17 @@ bool job_may_start(struct job *j)
 	return true;
 }
 
+static void on_recovered(void *arg, const struct err *why)
+{
+	struct job *j = arg;
+
+	j->recovery = NULL;
+	if (why)
+		unreachable(j, why);
+	else
+		job_again(j, 0);
+}
+
 void job_start(struct job *j)
 {
 	struct err e = {0};
@@ -300,7 +313,14 @@ void job_start(struct job *j)
 
 	j->started = true;
 	set_deadline(j);
-	r = ctl_open(&j->app->tree, j->id, CTL_NONBLOCK, &j->ctl, &e);
+	r = ctl_open(&j->app->tree, j->id, CTL_NONBLOCK | CTL_NO_RECOVER,
+		     &j->ctl, &e);
+	if (r == -ESTALE) {
+		r = recovery_new(j->app->loop, &j->app->tree, j->id,
+				 on_recovered, j, &j->recovery, &e);
+		if (r == 0)
+			return;
+	}
 	if (r == 0)
 		r = send_request(j, &e);
 	if (r < 0)

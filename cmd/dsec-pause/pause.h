@@ -49,7 +49,8 @@ struct job {
 	enum op op;
 	int64_t grace_ms;
 	struct ctl *ctl;
-	int pidfd; /* a one-shot's owner; -1 */
+	struct recovery *recovery; /* it gets a supervisor */
+	int pidfd;		   /* a one-shot's owner; -1 */
 	struct loop_source source;
 	struct loop_timer again, deadline, force;
 	bool own_deadline; /* deadline_ms of the request, not ours */

@@ -352,6 +352,24 @@ static void take_request(struct channel *ch, int64_t n, const json_t *obj)
 		errand_go(c);
 }
 
+/* A terminal in place of one that died with a pause to disk. */
+static void ask_tty(struct channel *ch, int64_t n)
+{
+	struct errand *c = find_errand(ch, n);
+	auto_json json_t *rec = NULL;
+	struct err e = {0};
+
+	err_set(&e, -ENOENT, "exec_unknown", "no such terminal");
+	if (c && c->relay && relay_tty(c->relay, &e) == 0)
+		return;
+	rec = record_error(NULL, &e);
+	if (!rec)
+		return;
+	json_object_del(rec, "ok");
+	json_object_set_new(rec, "event", json_string("tty"));
+	keeper_send(ch, n, rec, NULL);
+}
+
 void errand_line(struct channel *ch, const json_t *obj)
 {
 	int64_t n = json_int(obj, "n", -1), other;
@@ -369,4 +387,7 @@ void errand_line(struct channel *ch, const json_t *obj)
 	c = other >= 0 ? find_errand(ch, other) : NULL;
 	if (c)
 		errand_drop(c);
+	other = json_int(obj, "tty", -1);
+	if (other >= 0)
+		ask_tty(ch, other);
 }

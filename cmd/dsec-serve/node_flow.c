@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,15 +147,38 @@ static void end_in(struct flow *f)
 	over(f);
 }
 
+/* The terminal of a sandbox that was paused to disk takes bytes still, for
+ * nobody. */
+static bool hung_up(int fd)
+{
+	struct pollfd p = {.fd = fd};
+
+	return poll(&p, 1, 0) == 1 && (p.revents & (POLLHUP | POLLERR));
+}
+
 static ssize_t put(struct flow *f, const char *data, size_t len)
 {
 	ssize_t n;
 
+	if (f->tty && hung_up(f->fd))
+		return -EIO;
 	do
 		n = f->sock ? send(f->fd, data, len, MSG_NOSIGNAL)
 			    : write(f->fd, data, len);
 	while (n < 0 && errno == EINTR);
+	if (n > 0)
+		f->moved += (uint64_t)n;
 	return n < 0 ? -errno : n;
+}
+
+/* The sandbox has another by now, or will have: what comes waits for it. */
+static bool renew(struct flow *f)
+{
+	if (!f->tty || !job_asks_tty(f->job))
+		return false;
+	f->stale = true;
+	close_fd(f);
+	return true;
 }
 
 /* Nobody takes it any more: what comes is let go, so that it stops nobody. */
@@ -185,6 +209,8 @@ static void pump_in(struct flow *f)
 		buf_done(&f->kept);
 	else
 		buf_drop(&f->kept, done);
+	if (n < 0 && n != -EAGAIN && renew(f))
+		return;
 	if (n < 0 && n != -EAGAIN)
 		refuse_in(f);
 	else if (f->kept.len > 0)
@@ -204,9 +230,9 @@ static void on_data(void *arg, struct stream *s, const char *data, size_t len)
 		stream_taken(s, len);
 		return;
 	}
-	if (f->kept.len == 0) {
+	if (f->kept.len == 0 && !f->stale) {
 		n = put(f, data, len);
-		if (n < 0 && n != -EAGAIN) {
+		if (n < 0 && n != -EAGAIN && !renew(f)) {
 			stream_taken(s, len);
 			refuse_in(f);
 			return;
@@ -337,6 +363,7 @@ static int add_in(struct job *j, const char *name, int *fd, struct err *e)
 	if (!f)
 		return e->r;
 	f->sock = !strcmp(name, "socket");
+	f->tty = !strcmp(name, "tty");
 	return 0;
 }
 
@@ -397,6 +424,40 @@ void flows_stop(struct job *j)
 		free(f);
 	}
 	j->nout = 0;
+}
+
+static void tell_tty(struct flow *f, const char *event, json_t *error)
+{
+	json_t *ev = json_pack("{s:s, s:s, s:I}", "event", event, "stream",
+			       "tty", "offset", (json_int_t)f->moved);
+
+	if (ev && error)
+		json_object_set(ev, "error", error);
+	call_event(f->job->call, ev);
+}
+
+void flows_tty(struct job *j, int *fd, json_t *error)
+{
+	struct flow *f = j->flows;
+
+	while (f && !f->stale)
+		f = f->next;
+	if (!f || f->over)
+		return;
+	f->stale = false;
+	if (*fd >= 0) {
+		f->fd = steal_fd(fd);
+		(void)fcntl(f->fd, F_SETFL, O_NONBLOCK);
+		tell_tty(f, "reattached", NULL);
+		pump_in(f);
+		return;
+	}
+	/* What was typed is lost; what is typed next asks again. */
+	stream_taken(&f->stream, f->kept.len);
+	buf_done(&f->kept);
+	tell_tty(f, "lost", error);
+	if (f->eof)
+		end_in(f);
 }
 
 void flows_end_input(struct job *j)

@@ -15,7 +15,8 @@
 /*
  * The keeper: root, without network.  It holds the coprocesses and connections
  * to supervisors; what it is asked comes from workers, as lines over a socket:
- *   {"n":7,"who":URI,"within":PROJECT,"req":{..}}, {"cancel":7}, {"drop":7}
+ *   {"n":7,"who":URI,"within":PROJECT,"req":{..}}, {"cancel":7}, {"drop":7},
+ *   {"tty":7}: its terminal is dead, is there another?
  * and goes back as {"n":7,"rec":{..}}, with descriptors where "rec" says so.
  * It trusts a worker with nothing: who may what is looked up here again, and
  * every sandbox is held against the project's subtree.

@@ -325,6 +325,21 @@ static void on_started(struct job *j, json_t *rec, struct chan_msg *m)
 	flows_go(j);
 }
 
+bool job_asks_tty(struct job *j)
+{
+	if (!j->keeping || !*j->exec || j->final)
+		return false;
+	tell(j->keeping, "tty", j->n);
+	return true;
+}
+
+static void on_tty(struct job *j, json_t *rec, struct chan_msg *m)
+{
+	auto_close int fd = chan_take(m, "tty");
+
+	flows_tty(j, &fd, json_object_get(rec, "error"));
+}
+
 void job_answer(struct worker *w, struct chan_msg *m)
 {
 	json_t *rec = json_object_get(m->obj, "rec");
@@ -345,6 +360,8 @@ void job_answer(struct worker *w, struct chan_msg *m)
 		job_end(j, json_incref(rec));
 	} else if (!strcmp(json_str(rec, "event"), "started")) {
 		on_started(j, rec, m);
+	} else if (!strcmp(json_str(rec, "event"), "tty")) {
+		on_tty(j, rec, m);
 	} else {
 		call_event(j->call, json_incref(rec));
 	}

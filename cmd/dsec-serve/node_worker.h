@@ -38,8 +38,10 @@ struct flow {
 	int fd; /* -1: closed, or there is none */
 	struct loop_source src;
 	bool watched, over, sock, drop; /* drop: nobody reads what comes */
-	bool eof;			/* in: no more comes */
-	struct buf kept;		/* in: what it has not taken yet */
+	bool tty, stale; /* stale: another terminal is asked for */
+	uint64_t moved;	 /* in: bytes that it has taken */
+	bool eof;	 /* in: no more comes */
+	struct buf kept; /* in: what it has not taken yet */
 };
 
 /* What is asked of a keeper on behalf of a call. */
@@ -96,6 +98,9 @@ void jobs_expire(struct worker *w);
 /* job_flowed(j): one of its flows is over; what follows from it comes by way of
  * the loop. */
 void job_flowed(struct job *j);
+/* job_asks_tty(j): for a terminal in place of one that is dead; false: there
+ * is nobody to ask, or none to come. */
+bool job_asks_tty(struct job *j);
 
 /* node_flow.c */
 /*
@@ -107,6 +112,9 @@ must_check int flows_start(struct job *j, const json_t *rec, struct chan_msg *m,
 			   struct err *e);
 void flows_stop(struct job *j);
 void flows_end_input(struct job *j);
+/* flows_tty(j, fd, error): the terminal that was asked for, or (-1) why there
+ * is none. */
+void flows_tty(struct job *j, int *fd, json_t *error);
 /* flows_go(j): begin, after "started" was told. */
 void flows_go(struct job *j);
 

@@ -185,15 +185,19 @@ static int connect_once(const struct tree *t, const char *id, bool nonblock,
 
 /* Whoever comes first after a restart of the node, or the death of the
  * supervisor, gives a sandbox on the disk a supervisor again. */
-static int connect_to(const struct tree *t, const char *id, bool nonblock,
+static int connect_to(const struct tree *t, const char *id, unsigned flags,
 		      struct err *e)
 {
+	bool nonblock = flags & CTL_NONBLOCK;
 	struct cgroup_root *cgroups = NULL;
 	int fd, r;
 
 	fd = connect_once(t, id, nonblock, e);
 	if ((fd != -ENOENT && fd != -EPIPE) || !teardown_kept(t, id))
 		return fd;
+	if (flags & CTL_NO_RECOVER)
+		return err_set(e, -ESTALE, "busy",
+			       "sandbox %s has no supervisor yet", id);
 	r = cgroup_open(t->cgroup, &cgroups, e);
 	if (r < 0)
 		return r;
@@ -212,7 +216,7 @@ int ctl_open(const struct tree *t, const char *sandbox, unsigned flags,
 	r = recover_find(t, sandbox, id, e);
 	if (r < 0)
 		return r;
-	sock = connect_to(t, id, flags & CTL_NONBLOCK, e);
+	sock = connect_to(t, id, flags, e);
 	if (sock < 0)
 		return sock;
 	c = calloc(1, sizeof(*c));

@@ -19,7 +19,8 @@
 struct ctl;
 
 enum ctl_flags {
-	CTL_NONBLOCK = 1 << 0, /* for an event loop: no call ever waits */
+	CTL_NONBLOCK = 1 << 0,	 /* for an event loop: no call ever waits */
+	CTL_NO_RECOVER = 1 << 1, /* nor does ctl_open() for a recovery */
 };
 
 /*
@@ -33,7 +34,8 @@ enum ctl_flags {
  *   busy             it is being made, or (CTL_NONBLOCK) too many wait already:
  *                    try again after retry_after_ms
  * One that is paused to disk and has no supervisor any more gets one first;
- * what hinders that (see recover()) is the failure then.
+ * what hinders that (see recover()) is the failure then.  With CTL_NO_RECOVER
+ * it does not: -ESTALE, "busy", and recovery_new() is the caller's to begin.
  */
 int ctl_open(const struct tree *t, const char *sandbox, unsigned flags,
 	     struct ctl **ret_ctl, struct err *e);

@@ -401,6 +401,13 @@ static int bring_back(const struct tree *t, struct cgroup_root *cgroups,
 	return r;
 }
 
+int recover_may_begin(const struct tree *t, const char *id, struct err *e)
+{
+	auto_close int dir = -1;
+
+	return lock_alone(t, id, &dir, e);
+}
+
 int recover(const struct tree *t, struct cgroup_root *cgroups, const char *id,
 	    struct err *e)
 {

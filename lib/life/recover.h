@@ -45,6 +45,9 @@ int recover_find(const struct tree *t, const char *word, char *id,
 int recover(const struct tree *t, struct cgroup_root *cgroups, const char *id,
 	    struct err *e);
 
+/* recover_may_begin(t, id, e): 0, or -EBUSY, "busy": somebody is at it. */
+int recover_may_begin(const struct tree *t, const char *id, struct err *e);
+
 /*
  * recover_drop(t, cgroups, id, why, e):
  * End one without waking it: record ${why} and remove all that is left of it.

@@ -15,6 +15,7 @@
 #include "wire/record.h"
 
 #define CONNECT_MS 10000
+#define RECOVER_MS 60000 /* for a supervisor to be there again */
 #define RETRY_MS   20
 #define KILL_MS	   1000		/* to be confirmed */
 #define SAID_MAX   (256 * 1024) /* what a file helper may say */
@@ -30,6 +31,7 @@ static void stop_watching(struct relay *r)
 	}
 	loop_timer_set(r->loop, &r->deadline, 0);
 	loop_timer_set(r->loop, &r->retry, 0);
+	recovery_free(steal_ptr(r->recovery));
 }
 
 void relay_free(struct relay *r)
@@ -285,8 +287,49 @@ static int on_event(struct relay *r, struct ctl_record *cr, struct err *e)
 	return rc;
 }
 
+int relay_tty(struct relay *r, struct err *e)
+{
+	const char *exec = *r->exec ? r->exec : json_str(r->req, "exec");
+	auto_json json_t *req = NULL;
+	int rc;
+
+	if (!r->ctl || !*exec)
+		return err_set(e, -ENOENT, "exec_unknown", "no such terminal");
+	rc = json_pack_or(&req, e, "{ss ss ss s[]}", "id", "tty", "op",
+			  "attach", "exec", exec, "attach");
+	if (rc == 0)
+		rc = ctl_send(r->ctl, req, NULL, 0, e);
+	return rc == 0 ? watch(r, e) : rc;
+}
+
+/* That terminal; or why not.  At the command's end there is nothing to tell. */
+static int on_tty(struct relay *r, struct ctl_record *cr, struct err *e)
+{
+	json_t *error = json_object_get(cr->rec, "error");
+	auto_json json_t *rec = NULL;
+	struct relay_fds f = {0};
+	int rc;
+
+	if (cr->final && !error)
+		return 0;
+	rc = json_pack_or(&rec, e, "{ss}", "event", "tty");
+	if (rc < 0)
+		return rc;
+	if (error)
+		json_object_set(rec, "error", error);
+	f.fds[0] = ctl_take_fd(cr, "tty");
+	f.names[0] = "tty";
+	f.n = f.fds[0] >= 0;
+	r->ops->event(r->arg, rec, &f);
+	if (f.n)
+		fd_close(f.fds[0]);
+	return 0;
+}
+
 static int on_record(struct relay *r, struct ctl_record *cr, struct err *e)
 {
+	if (!strcmp(json_str(cr->rec, "id"), "tty"))
+		return on_tty(r, cr, e);
 	if (!cr->final)
 		return on_event(r, cr, e);
 	if (json_is_string(json_object_get(cr->rec, "id")))
@@ -332,14 +375,40 @@ static int watch(struct relay *r, struct err *e)
 
 /* --- the beginning ------------------------------------------------------- */
 
+static void on_recovered(void *arg, const struct err *why)
+{
+	struct relay *r = arg;
+
+	r->recovery = NULL;
+	if (why && strcmp(why->code, "busy")) {
+		fail(r, why);
+		return;
+	}
+	r->recovered = !why;
+	r->give_up_ms = clock_ms() + CONNECT_MS;
+	loop_timer_set(r->loop, &r->retry, clock_ms() + (why ? RETRY_MS : 0));
+}
+
+/* It takes its time, and others have theirs meanwhile. */
+static int bring_back(struct relay *r, struct err *e)
+{
+	int rc = recovery_new(r->loop, r->tree, json_str(r->req, "sandbox"),
+			      on_recovered, r, &r->recovery, e);
+
+	r->give_up_ms = clock_ms() + RECOVER_MS;
+	return rc;
+}
+
 static void on_retry(struct loop *l, struct loop_timer *t)
 {
 	struct relay *r = t->arg;
+	const char *id = json_str(r->req, "sandbox");
 	struct err e = {0};
 	int rc;
 
-	rc = ctl_open(r->tree, json_str(r->req, "sandbox"), CTL_NONBLOCK,
-		      &r->ctl, &e);
+	rc = ctl_open(r->tree, id, CTL_NONBLOCK | CTL_NO_RECOVER, &r->ctl, &e);
+	if (rc == -ESTALE && !r->recovered && (rc = bring_back(r, &e)) == 0)
+		return;
 	/* One that is being made, or has too many; or out of descriptors. */
 	if ((rc == -EBUSY || rc == -EMFILE) && clock_ms() < r->give_up_ms) {
 		loop_timer_set(l, t, clock_ms() + RETRY_MS);

@@ -58,6 +58,13 @@ must_check int relay_new(struct loop *l, const struct tree *t,
 			 const json_t *req, const struct relay_ops *ops,
 			 void *arg, struct relay **ret, struct err *e);
 void relay_cancel(struct relay *r, const struct err *why);
+
+/*
+ * relay_tty(r, e): ask for the command's terminal again, in place of one that
+ * died when the sandbox was paused to disk, which this resumes.  The event
+ * "tty" comes with it, or with "error".
+ */
+must_check int relay_tty(struct relay *r, struct err *e);
 void relay_free(struct relay *r);
 
 #endif

@@ -3,6 +3,7 @@
 #define SERVE_RELAY_PRIV_H
 
 #include "base/buf.h"
+#include "life/recover_child.h"
 #include "serve/relay.h"
 
 enum relay_op {
@@ -26,6 +27,8 @@ struct relay {
 	struct ctl *ctl;
 	struct loop_source src;
 	bool watching, started, cancelling, over;
+	struct recovery *recovery; /* it gets a supervisor */
+	bool recovered;		   /* ... it has one: once */
 	struct loop_timer deadline, retry;
 	uint64_t give_up_ms;
 	char exec[65];

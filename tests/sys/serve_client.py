@@ -357,6 +357,77 @@ def one(new, text):
     show(**new().ask(**request))
 
 
+def data(number, stream, text):
+    return json.dumps({"id": number, "event": "data", "stream": stream,
+                       "bytes": len(text)}).encode() + b"\n" + text
+
+
+def several(new, *texts):
+    """Requests one after another on one connection; their final records."""
+    c = new()
+    for n, text in enumerate(texts):
+        show(**c.ask(**{"id": n + 1, **json.loads(text)}))
+
+
+def attached(new, sandbox, count):
+    """An attached command that counts; what came of it over what others do.
+    "go" is said when it has begun."""
+    c = new()
+    c.send(id=1, program="exec", sandbox=sandbox, attach=True, command=(
+        "i=0; while [ $i -lt %s ]; do echo $i; sleep 0.05; i=$((i+1)); done"
+        % count))
+    c.until(1, "started")
+    out, final, said = b"", None, False
+    while final is None:
+        line = c.line()
+        if line.get("event") == "data":
+            out += line["data"]
+            c.credit(line)
+        elif "ok" in line and line.get("id") == 1:
+            final = line
+        if out and not said:
+            print("go", flush=True)
+            said = True
+    want = "".join("%d\n" % i for i in range(int(count))).encode()
+    show(same=out == want, exit_code=final.get("exit_code"), got=len(out),
+         error=final.get("error", {}).get("code"))
+
+
+def typed(new, sandbox):
+    """A terminal; a line is typed, "go" said, and another one typed when a
+    line is read from stdin.  What was shown, and what was told."""
+    c = new()
+    c.send(id=1, program="exec", sandbox=sandbox, attach=True, tty=True,
+           command="while read x; do echo got-$x; [ $x = end ] && exit 7;"
+                   " done")
+    started = c.until(1, "started")
+    shown, events, final = b"", [], None
+
+    def see(text):
+        nonlocal shown, final
+        while text not in shown and final is None:
+            line = c.line()
+            if line.get("event") == "data":
+                shown += line["data"]
+                c.credit(line)
+            elif "ok" in line and line.get("id") == 1:
+                final = line
+            elif line.get("id") == 1 and line["event"] not in ("credit", "eof"):
+                events.append(line)
+    c.raw(data(1, "tty", b"one\n"))
+    see(b"got-one")
+    print("go", flush=True)
+    sys.stdin.readline()
+    c.raw(data(1, "tty", b"two\n"))
+    see(b"got-two")
+    c.raw(data(1, "tty", b"end\n"))
+    see(b"\0")
+    show(shown=[w for w in shown.decode().split() if w.startswith("got")],
+         events=[e["event"] for e in events], streams=started["streams"],
+         exit_code=final.get("exit_code"),
+         error=final.get("error", {}).get("code"))
+
+
 def twice(new, text):
     """The same request again on one connection, when a line is read."""
     c, request = new(), json.loads(text)
