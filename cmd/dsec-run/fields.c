@@ -17,6 +17,7 @@ static const struct field own[] = {
 	{{"help", NULL, 'h', NULL, "this text"}, NULL, FIELD_NONE, 0, 0, NULL},
 	{{"version", NULL, 0, NULL, "the version"}, NULL, FIELD_NONE, 0, 0, NULL},
 	{{NULL, NULL, 0, NULL, NULL}, "cancel", FIELD_ID, 0, 0, NULL},
+	{{NULL, NULL, 0, NULL, NULL}, "attempt", FIELD_STR, 1, 64, NULL},
 };
 /* clang-format on */
 

@@ -140,6 +140,7 @@ int request_do(struct creator *c, json_t *req, int sig, json_t **ret_rec,
 	r = key_begin(&key, c->tree, req, true, ret_rec, e);
 	if (r != 0)
 		return r < 0 ? r : 0;
+	json_object_del(req, "attempt");
 	r = dispatch(c, req, sig, ret_rec, e);
 	/* What was done stands, even when it cannot be kept. */
 	if (key_end(&key, r < 0 ? NULL : *ret_rec, &late) < 0)

@@ -184,6 +184,21 @@ static void on_key_looked(struct job *j)
 	}
 }
 
+/* A word that nobody else says. */
+static int set_random(json_t *req, const char *field)
+{
+	unsigned char raw[16];
+	char text[2 * sizeof(raw) + 1];
+
+	if (getrandom(raw, sizeof(raw), 0) != sizeof(raw))
+		return -EAGAIN;
+	for (size_t i = 0; i < sizeof(raw); i++)
+		snprintf(text + 2 * i, 3, "%02x", raw[i]);
+	return json_object_set_new(req, field, json_string(text));
+}
+
+/* Where it is not known, nobody may do it from now on but this attempt: the
+ * first one may be on its way still. */
 static bool look_for_key(struct job *j)
 {
 	const char *key = json_str(j->req, "key");
@@ -191,8 +206,11 @@ static bool look_for_key(struct job *j)
 
 	if (!json_is_true(json_object_get(j->call->req, "again")) || !*key)
 		return false;
-	req = json_pack("{s:s, s:s, s:s, s:O, s:O, s:O}", "program", "run",
-			"op", "key", "key", key, "as",
+	if (set_random(j->req, "attempt") < 0)
+		return false;
+	req = json_pack("{s:s, s:s, s:s, s:O, s:O, s:O, s:O}", "program", "run",
+			"op", "key", "key", key, "attempt",
+			json_object_get(j->req, "attempt"), "as",
 			json_object_get(j->req, "as"), "within",
 			json_object_get(j->req, "within"), "req",
 			json_object_get(j->req, "req"));
@@ -206,21 +224,14 @@ static bool look_for_key(struct job *j)
 /* So that whoever asks us once, asks a node once. */
 static void make_key(struct job *j)
 {
-	unsigned char raw[16];
-	char text[2 * sizeof(raw) + 1];
-
-	if (json_object_get(j->req, "key") ||
-	    getrandom(raw, sizeof(raw), 0) != sizeof(raw))
-		return;
-	for (size_t i = 0; i < sizeof(raw); i++)
-		snprintf(text + 2 * i, 3, "%02x", raw[i]);
-	json_object_set_new(j->req, "key", json_string(text));
+	if (!json_object_get(j->req, "key"))
+		(void)set_random(j->req, "key");
 }
 
 void run_begin(struct job *j)
 {
 	static const char *const ours[] = {"node_labels", "node_capabilities",
-					   "avoid", "again"};
+					   "avoid", "again", "attempt"};
 
 	for (size_t i = 0; i < array_len(ours); i++)
 		json_object_del(j->req, ours[i]);

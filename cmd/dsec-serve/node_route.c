@@ -417,16 +417,26 @@ static int route_fork(struct errand *c, struct err *e)
 	return route_filter(c, FILTER_FORK, e);
 }
 
-/* Who does not know what became of a request asks where it is known. */
+/* Who does not know what became of a request asks where it is known; where it
+ * is not, it is not to be done any more but by this attempt. */
 static int find_key(const struct errand *c, struct err *e)
 {
 	const char *key = json_str(c->req, "key");
+	const char *attempt = json_str(c->req, "attempt");
+	bool known = false;
+	int r = 0;
 
-	return key_known(&c->keeper->tree, key)
-		       ? err_set(e, -EEXIST, "exists", "key '%.128s' is known",
-				 key)
-		       : err_set(e, -ENOENT, "not_found", "no key '%.128s'",
-				 key);
+	if (!*key || strlen(key) > 128)
+		return err_set(e, -EBADMSG, "bad_value", "'key'");
+	if (*attempt)
+		r = key_fence(&c->keeper->tree, key, attempt, &known, e);
+	else
+		known = key_known(&c->keeper->tree, key);
+	if (r < 0)
+		return r;
+	return known ? err_set(e, -EEXIST, "exists", "key '%.128s' is known",
+			       key)
+		     : err_set(e, -ENOENT, "not_found", "no key '%.128s'", key);
 }
 
 static int route_run(struct errand *c, struct err *e)

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -56,6 +57,7 @@ static json_t *essence(const json_t *req)
 	json_object_del(copy, "id");
 	json_object_del(copy, "in");
 	json_object_del(copy, "deadline_ms");
+	json_object_del(copy, "attempt");
 	return copy;
 }
 
@@ -71,7 +73,21 @@ static json_t *repeated(const json_t *file, const json_t *req)
 	return NULL;
 }
 
-static int read_first(const struct key *k, const json_t *req, json_t **ret_rec,
+/* Nothing is done for it yet, and may be by one attempt alone. */
+static int check_fence(struct key *k, const json_t *file, const json_t *req,
+		       struct err *e)
+{
+	const char *only = json_str(file, "only");
+
+	if (strcmp(only, json_str(req, "attempt")))
+		return err_set(e, -ECANCELED, "cancelled",
+			       "key '%s' was asked for again since",
+			       json_str(req, "key"));
+	k->only = strdup(only);
+	return k->only ? 0 : err_sys(e, ENOMEM, "key");
+}
+
+static int read_first(struct key *k, const json_t *req, json_t **ret_rec,
 		      struct err *e)
 {
 	auto_json json_t *file = NULL;
@@ -87,6 +103,8 @@ static int read_first(const struct key *k, const json_t *req, json_t **ret_rec,
 	if (len == 0 || json_parse(text, len, &file, NULL) < 0 ||
 	    strcmp(json_str(file, "key"), json_str(req, "key")))
 		return 0;
+	if (json_object_get(file, "only"))
+		return check_fence(k, file, req, e);
 	if (!json_equal(json_object_get(file, "request"), k->request))
 		return err_set(e, -EEXIST, "key_conflict",
 			       "key '%s' was used for a different request",
@@ -114,13 +132,40 @@ int key_begin(struct key *k, const struct tree *t, const json_t *req, bool wait,
 	return r;
 }
 
-bool key_known(const struct tree *t, const char *key)
+static int write_file(int fd, const json_t *file, struct err *e)
+{
+	auto_free char *text = json_dumps(file, JSON_COMPACT);
+
+	if (ftruncate(fd, 0) < 0 || lseek(fd, 0, SEEK_SET) < 0)
+		return err_sys(e, errno, "keep the key");
+	return text ? fd_write_all(fd, text, strlen(text), e)
+		    : err_sys(e, ENOMEM, "keep the key");
+}
+
+static int write_fence(int fd, const char *key, const char *only, struct err *e)
+{
+	auto_json json_t *file = NULL;
+	int r = json_pack_or(&file, e, "{s:s, s:s}", "key", key, "only", only);
+
+	return r < 0 ? r : write_file(fd, file, e);
+}
+
+static bool is_done(int fd, const char *key)
 {
 	auto_json json_t *file = NULL;
 	auto_free char *text = NULL;
+	size_t len;
+
+	return fd_read_all(fd, JSON_LINE_MAX, &text, &len, NULL) == 0 &&
+	       len > 0 && json_parse(text, len, &file, NULL) == 0 &&
+	       !strcmp(json_str(file, "key"), key) &&
+	       !json_object_get(file, "only");
+}
+
+bool key_known(const struct tree *t, const char *key)
+{
 	auto_close int fd = -1;
 	char path[PATH_MAX];
-	size_t len;
 
 	if (tree_path(path, NULL, "%s/key/%016llx", t->run,
 		      (unsigned long long)hash_of(key)) < 0)
@@ -129,33 +174,39 @@ bool key_known(const struct tree *t, const char *key)
 	if (fd < 0)
 		return false;
 	/* Whose lock it is cannot be told: it may be that one. */
-	if (flock(fd, LOCK_SH | LOCK_NB) < 0)
-		return true;
-	return fd_read_all(fd, JSON_LINE_MAX, &text, &len, NULL) == 0 &&
-	       len > 0 && json_parse(text, len, &file, NULL) == 0 &&
-	       !strcmp(json_str(file, "key"), key);
+	return flock(fd, LOCK_SH | LOCK_NB) < 0 || is_done(fd, key);
+}
+
+int key_fence(const struct tree *t, const char *key, const char *attempt,
+	      bool *ret_known, struct err *e)
+{
+	auto_close int fd = open_key(t, key, false, e);
+
+	/* Whose lock it is cannot be told: it may be that one. */
+	if (fd < 0 && fd != -EWOULDBLOCK)
+		return fd;
+	*ret_known = fd < 0 || is_done(fd, key);
+	return *ret_known ? 0 : write_fence(fd, key, attempt, e);
 }
 
 int key_end(const struct key *k, const json_t *rec, struct err *e)
 {
 	auto_json json_t *file = NULL;
-	auto_free char *text = NULL;
 	int r;
 
 	if (k->lock < 0)
 		return 0;
-	if (ftruncate(k->lock, 0) < 0 || lseek(k->lock, 0, SEEK_SET) < 0)
-		return err_sys(e, errno, "keep the key");
+	if (!rec && k->only)
+		return write_fence(k->lock, json_str(k->request, "key"),
+				   k->only, e);
 	if (!rec)
-		return 0;
+		return ftruncate(k->lock, 0) < 0
+			       ? err_sys(e, errno, "keep the key")
+			       : 0;
 	r = json_pack_or(&file, e, "{s:O, s:O, s:O}", "key",
 			 json_object_get(k->request, "key"), "request",
 			 k->request, "record", rec);
-	if (r < 0)
-		return r;
-	text = json_dumps(file, JSON_COMPACT);
-	return text ? fd_write_all(k->lock, text, strlen(text), e)
-		    : err_sys(e, ENOMEM, "keep the key");
+	return r < 0 ? r : write_file(k->lock, file, e);
 }
 
 void key_done(struct key *k)
@@ -164,4 +215,6 @@ void key_done(struct key *k)
 		fd_close(steal_fd(&k->lock));
 	json_decref(k->request);
 	k->request = NULL;
+	free(k->only);
+	k->only = NULL;
 }

@@ -18,12 +18,17 @@
  *
  * key_known(t, key): is there a request with that key, done or under way?
  *
+ * key_fence(t, key, attempt, ret_known, e): if there is none, from now on a
+ * request with that key is "cancelled" unless it has that "attempt": so that
+ * one that is on its way somewhere still does nothing when it comes.
+ *
  * key_end(k, rec, e): keep the record (NULL: it failed, nothing is kept).
  * key_done(k): let go.
  */
 struct key {
 	int lock;	 /* -1: there is no key */
 	json_t *request; /* what the record is for, as it was asked */
+	char *only;	 /* the attempt that may do it; NULL: any */
 };
 
 #define KEY_INIT ((struct key){.lock = -1})
@@ -31,6 +36,8 @@ struct key {
 int key_begin(struct key *k, const struct tree *t, const json_t *req, bool wait,
 	      json_t **ret_rec, struct err *e);
 bool key_known(const struct tree *t, const char *key);
+int key_fence(const struct tree *t, const char *key, const char *attempt,
+	      bool *ret_known, struct err *e);
 int key_end(const struct key *k, const json_t *rec, struct err *e);
 void key_done(struct key *k);
 

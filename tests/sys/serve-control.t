@@ -97,6 +97,26 @@ is "$(one run '{"key":"k1","task":"t","memory_limit_mb":64,"again":true}' |
 is "$(ask ps --task t | jq -r 'select(has("ok")).count')" 6 \
 	"and was not made twice"
 
+# A first try that arrives when it was asked for again, at a node that has not
+# made it: as if it had been on its way all the time.
+late='{"key":"late","task":"late","memory_limit_mb":64}'
+made=$(one run '{"key":"late","task":"late","memory_limit_mb":64,"again":true}' |
+	jq -r .sandbox)
+here=$(dsec-admit --report | jq -r .node)
+if [ "$(printf %.4s "$made")" = "$here" ]; then
+	is "$(DSEC_SERVER=$two one run "$late" | jq -r .error.code)" cancelled \
+		"a first try that comes too late does nothing"
+	same=$one
+else
+	is "$(DSEC_SERVER=$one one run "$late" | jq -r .error.code)" cancelled \
+		"a first try that comes too late does nothing"
+	same=$two
+fi
+is "$(DSEC_SERVER=$same one run "$late" | jq -r .sandbox)" "$made" \
+	"where it was made it is what was made"
+is "$(ask ps --task late | jq -r 'select(has("ok")).count')" 1 "it is there once"
+one pause "{\"op\":\"stop\",\"sandbox\":\"$made\",\"grace_ms\":0}" >/dev/null
+
 # --- finding -----------------------------------------------------------------------
 
 for s in $(jq -r .sandbox "$T/made"); do

@@ -412,8 +412,8 @@ def typed(new, sandbox):
                 c.credit(line)
             elif "ok" in line and line.get("id") == 1:
                 final = line
-            elif line.get("id") == 1 and line["event"] not in ("credit", "eof"):
-                events.append(line)
+            elif line.get("id") == 1:
+                events.append(line["event"])
     c.raw(data(1, "tty", b"one\n"))
     see(b"got-one")
     print("go", flush=True)
@@ -423,7 +423,8 @@ def typed(new, sandbox):
     c.raw(data(1, "tty", b"end\n"))
     see(b"\0")
     show(shown=[w for w in shown.decode().split() if w.startswith("got")],
-         events=[e["event"] for e in events], streams=started["streams"],
+         events=[e for e in events if e not in ("credit", "eof")],
+         streams=started["streams"],
          exit_code=final.get("exit_code"),
          error=final.get("error", {}).get("code"))
 

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Idempotency keys: a request is done once, and not by a try that is late. */
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "../tap.h"
+#include "base/cleanup.h"
+#include "box/key.h"
+
+static struct tree tree;
+
+/* Begin a request with that key and attempt: what comes of it; where it is the
+ * first it ends with a record, or (fails) without. */
+static int take(const char *key, const char *attempt, bool fails,
+		const char **ret_code)
+{
+	auto_json json_t *req = json_pack("{s:i, s:s, s:s*}", "id", 1, "key",
+					  key, "attempt", attempt);
+	auto_json json_t *rec = NULL, *mine = json_pack("{s:b}", "ok", 1);
+	struct err e = {0};
+	struct key k;
+	int r = key_begin(&k, &tree, req, false, &rec, &e);
+
+	*ret_code = e.code;
+	if (r != 0)
+		return r;
+	if (key_end(&k, fails ? NULL : mine, NULL) < 0)
+		abort();
+	key_done(&k);
+	return 0;
+}
+
+static bool fence(const char *key, const char *attempt)
+{
+	bool known = false;
+
+	if (key_fence(&tree, key, attempt, &known, NULL) < 0)
+		abort();
+	return known;
+}
+
+int main(void)
+{
+	char dir[] = "/tmp/dsec-key.XXXXXX", path[64];
+	const char *code;
+	struct key held;
+	auto_json json_t *req = json_pack("{s:s}", "key", "held");
+	auto_json json_t *rec = NULL;
+
+	if (!mkdtemp(dir))
+		abort();
+	tree.run = dir;
+
+	is_int(take("a", NULL, false, &code), 0, "the first is done");
+	is_int(take("a", NULL, false, &code), 1, "the second is told of it");
+	ok(key_known(&tree, "a") && fence("a", "x"), "it is known");
+	is_int(take("a", "x", false, &code), 1, "to whoever asks again, too");
+
+	ok(!key_known(&tree, "b") && !fence("b", "x"), "another is not");
+	ok(!key_known(&tree, "b"), "nor is it by being asked for");
+	ok(take("b", NULL, false, &code) == -ECANCELED &&
+		   !strcmp(code, "cancelled"),
+	   "a first try that is late does nothing");
+	ok(take("b", "y", false, &code) == -ECANCELED, "nor does another");
+	is_int(take("b", "x", true, &code), 0, "the one that may, fails");
+	ok(take("b", NULL, false, &code) == -ECANCELED,
+	   "and that lets no other in");
+	ok(!fence("b", "z"), "it is asked for again");
+	ok(take("b", "x", false, &code) == -ECANCELED, "which takes its place");
+	is_int(take("b", "z", false, &code), 0, "the last one does it");
+	is_int(take("b", NULL, false, &code), 1, "then all are told of it");
+	ok(fence("b", "q"), "and it is known");
+
+	if (key_begin(&held, &tree, req, true, &rec, NULL) != 0)
+		abort();
+	ok(fence("held", "x"), "one that is worked on is known");
+	key_done(&held);
+	snprintf(path, sizeof(path), "rm -r %s", dir);
+	if (system(path) != 0)
+		abort();
+	return tap_done();
+}
