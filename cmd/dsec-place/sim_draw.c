@@ -58,7 +58,7 @@ static void axis(struct canvas *c, const char *title, const char *left,
 
 		draw(c,
 		     "<path d='M%.0f %.1fh%.0f' stroke='#ddd'/>"
-		     "<text x='%.0f' y='%.1f' text-anchor='end'>%.2f</text>\n",
+		     "<text x='%.0f' y='%.1f' text-anchor='end'>%.4g</text>\n",
 		     c->x, up(c, v), PANEL_W, c->x - 6, up(c, v) + 4, v);
 	}
 	draw(c,
@@ -120,21 +120,27 @@ static void panels(struct canvas *c, const struct sim_result *rs, size_t n,
 		line(c, rs[i].series, rs[i].nseries, rs[i].policy);
 }
 
+/* What theory tells is about the end, not about a burst before it. */
 static void legend(struct canvas *c, const struct sim_result *rs, size_t n)
 {
 	double y = TOP + PANEL_H + 44;
+	char burst[32];
 
-	for (size_t i = 0; i < n; i++, y += 18)
+	for (size_t i = 0; i < n; i++, y += 18) {
+		burst[0] = '\0';
+		if (rs[i].burst_max_mean > 0)
+			snprintf(burst, sizeof(burst), " %.3f in the burst,",
+				 rs[i].burst_max_mean);
 		draw(c,
 		     "<path d='M%.0f %.0fh24' stroke='%s' stroke-width='3'/>"
-		     "<text x='%.0f' y='%.0f'>%s: max/mean %.3f (theory %.3f), "
-		     "refused %llu, retried %llu</text>\n",
+		     "<text x='%.0f' y='%.0f'>%s: max/mean%s %.3f %s(theory "
+		     "%.3f), refused %llu, retried %llu</text>\n",
 		     LEFT, y - 4, colours[rs[i].policy], LEFT + 32, y,
-		     legends[rs[i].policy],
-		     rs[i].burst_max_mean > 0 ? rs[i].burst_max_mean
-					      : rs[i].max_mean,
-		     rs[i].theory, (unsigned long long)rs[i].refused,
+		     legends[rs[i].policy], burst, rs[i].max_mean,
+		     *burst ? "later " : "", rs[i].theory,
+		     (unsigned long long)rs[i].refused,
 		     (unsigned long long)rs[i].retried);
+	}
 }
 
 int sim_draw(const struct sim_conf *c, const struct sim_trace *t,
