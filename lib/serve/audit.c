@@ -29,6 +29,7 @@ struct audit {
 	char hash[HASH_SHA256_HEX + 1];
 	uint64_t torn;
 	bool tell_torn;
+	bool spoilt; /* there is more in the file than what is durable */
 
 	/* what is durable: where to go back to when something fails */
 	off_t good_len;
@@ -167,15 +168,27 @@ static void call_all(struct audit_wait *w, int r, const struct err *why)
 	}
 }
 
+/* Off with what is not durable. */
+static int cut(struct audit *a, struct err *e)
+{
+	int r;
+
+	do
+		r = ftruncate(a->fd, a->good_len);
+	while (r < 0 && errno == EINTR);
+	a->spoilt = r < 0;
+	return r < 0 ? err_sys(e, errno, "mend '%s'", a->path) : 0;
+}
+
 /* Nothing after what is durable was ever there. */
 static void back(struct audit *a, int r, const struct err *why)
 {
 	struct audit_wait *one = a->syncing, *two = a->first;
 
-	/* If this fails too, the next opening takes it off as torn, or finds a
-	 * line that is whole and whose call was refused. */
-	while (ftruncate(a->fd, a->good_len) < 0 && errno == EINTR)
-		;
+	/* If this fails too it is tried again before anything is written; the
+	 * next opening takes it off as torn, or finds a line that is whole and
+	 * whose call was refused. */
+	(void)!cut(a, NULL);
 	a->seq = a->good_seq;
 	memcpy(a->hash, a->good_hash, sizeof(a->hash));
 	a->pending.len = 0;
@@ -188,9 +201,9 @@ static void back(struct audit *a, int r, const struct err *why)
 /* What is pending goes to the file; afterwards it waits for a sync. */
 static int write_pending(struct audit *a, struct err *e)
 {
-	int r = 0;
+	int r = a->spoilt ? cut(a, e) : 0;
 
-	if (a->pending.len)
+	if (r == 0 && a->pending.len)
 		r = fd_write_all(a->fd, a->pending.data, a->pending.len, e);
 	if (r < 0)
 		return err_wrap(e, r, "'%s'", a->path);
@@ -578,6 +591,7 @@ int audit_reopen(struct audit *a, struct err *e)
 		return r;
 	a->fd = r;
 	a->good_len = 0;
+	a->spoilt = false;
 	r = put_new(a, path, e);
 	if (r == 0) {
 		fd_close(was.fd);
@@ -586,6 +600,7 @@ int audit_reopen(struct audit *a, struct err *e)
 	/* As if the line of the new one had never been. */
 	fd_close(a->fd);
 	a->fd = was.fd;
+	a->spoilt = was.spoilt;
 	a->tell_torn = was.tell_torn;
 	a->seq = was.seq;
 	memcpy(a->hash, was.hash, sizeof(a->hash));

@@ -2,8 +2,10 @@
 /* The audit log: chained, durable before it is told, mended and told. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -324,6 +326,54 @@ static void test_loop(void)
 	ok(verify(path).lines == 105 && !verify(path).bad_line, "as a chain");
 }
 
+static bool append_only(bool on)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC), flags = 0;
+	bool done;
+
+	done = fd >= 0 && ioctl(fd, FS_IOC_GETFLAGS, &flags) == 0;
+	flags = on ? flags | FS_APPEND_FL : flags & ~FS_APPEND_FL;
+	done = done && ioctl(fd, FS_IOC_SETFLAGS, &flags) == 0;
+	if (fd >= 0)
+		close(fd);
+	return done;
+}
+
+/* What could be written in part can not be taken back at once. */
+static void test_spoilt(void)
+{
+	struct rlimit was, little;
+	struct audit *a;
+	struct err e = {0};
+	struct stat st;
+
+	unlink(path);
+	a = start(NULL);
+	if (audit_add(a, &entry, NULL, &e) < 0 || audit_sync(a, &e) < 0 ||
+	    stat(path, &st) < 0)
+		abort();
+	if (!append_only(true)) {
+		skip("a file that only grows", "none on this file system");
+		audit_close(a);
+		return;
+	}
+	getrlimit(RLIMIT_FSIZE, &was);
+	little = was;
+	little.rlim_cur = (rlim_t)st.st_size + 20; /* in the second line */
+	setrlimit(RLIMIT_FSIZE, &little);
+	ok(audit_add(a, &entry, NULL, &e) == 0 && audit_sync(a, &e) < 0,
+	   "half a line is none");
+	setrlimit(RLIMIT_FSIZE, &was);
+	ok(audit_add(a, &entry, NULL, &e) == 0 && audit_sync(a, &e) < 0,
+	   "nor does one come behind it");
+	append_only(false);
+	ok(audit_add(a, &entry, NULL, &e) == 0 && audit_sync(a, &e) == 0,
+	   "until it could be taken off");
+	audit_close(a);
+	ok(verify(path).lines == 2 && !verify(path).bad_line,
+	   "the chain holds");
+}
+
 static void test_behind(void)
 {
 	struct audit *a;
@@ -358,6 +408,7 @@ int main(void)
 	test_busy();
 	test_moved();
 	test_loop();
+	test_spoilt();
 	test_behind();
 	unlink(path);
 	rmdir(dir);
