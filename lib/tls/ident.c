@@ -52,8 +52,9 @@ int tls_ident_parse(const char *uri, size_t len, struct tls_ident *ret)
 	if (len <= strlen(SCHEME) || memcmp(uri, SCHEME, strlen(SCHEME)))
 		return -EINVAL;
 	name = memchr(kind, '/', len - strlen(SCHEME));
-	if (!name++)
+	if (!name)
 		return -EINVAL;
+	name++;
 	n = len - (size_t)(name - uri);
 	if (!is_name(name, n))
 		return -EINVAL;
