@@ -228,13 +228,55 @@ static void make_key(struct job *j)
 		(void)set_random(j->req, "key");
 }
 
+static json_t *backends_of(const struct control *c)
+{
+	json_t *all = json_object(), *v;
+	const struct member *m = NULL;
+	size_t i;
+
+	while (all && (m = member_node(c, m))) {
+		if (member_state(m) != MEMBER_LIVE)
+			continue;
+		json_array_foreach(json_object_get(m->report, "backends"), i, v)
+			if (json_is_string(v))
+				json_object_set_new(all, json_string_value(v),
+						    json_true());
+	}
+	return all;
+}
+
+/* What no node has is refused by its name, as a node would. */
+static int check_backend(const struct job *j, struct err *e)
+{
+	auto_json json_t *all = backends_of(j->c);
+	const char *want = json_str(j->req, "backend"), *key;
+	char list[128] = "";
+	size_t n = 0;
+	json_t *v;
+
+	if (!*want || json_object_size(all) == 0 || json_object_get(all, want))
+		return 0;
+	json_object_foreach(all, key, v)
+		if (n < sizeof(list))
+			n += (size_t)snprintf(list + n, sizeof(list) - n,
+					      "%s%.16s", n ? ", " : "", key);
+	return err_set(e, -EOPNOTSUPP, "unsupported",
+		       "backend '%.32s' is not in this release: only %s", want,
+		       list);
+}
+
 void run_begin(struct job *j)
 {
 	static const char *const ours[] = {"node_labels", "node_capabilities",
 					   "avoid", "again", "attempt"};
+	struct err e = {0};
 
 	for (size_t i = 0; i < array_len(ours); i++)
 		json_object_del(j->req, ours[i]);
+	if (check_backend(j, &e) < 0) {
+		job_fail(j, &e);
+		return;
+	}
 	make_key(j);
 	if (!look_for_key(j))
 		run_again(j);

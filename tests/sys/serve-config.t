@@ -73,6 +73,13 @@ linked
 ok $? "and connected to"
 id=$(one run '{"memory_limit_mb":64,"name":"a"}' | jq -r .sandbox)
 like "$id" '^[a-z2-7]{20}$' "it takes sandboxes"
+# What is not there is refused by its name, as it is here.
+said() { jq -r '"\(.error.code): \(.error.message)"'; }
+is "$(one run '{"backend":"microvm"}' | said)" \
+	"$(echo '{"backend":"microvm"}' | dsec-run 2>"$T/null" | said)" \
+	"a backend that is not there is refused as locally"
+like "$(one run '{"backend":"microvm"}' | said)" '^unsupported: .*microvm' \
+	"by its name"
 conf '.control.nodes = []'
 kill -HUP "$control"
 wait_for 20 is_state ""

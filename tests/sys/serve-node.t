@@ -153,6 +153,24 @@ like "$(cat "/proc/$w/status")" '^Seccomp:	2' 'few system calls'
 like "$(cat "/proc/$w/status")" '^CapBnd:	0000000000000000' 'no capability, for good'
 unlike "$(cat "/proc/$w/status")" '^Uid:	0' 'a user of its own'
 is "$(ls -A "/proc/$w/root/")" '' 'and an empty root'
+case $(uname -m) in
+x86_64)
+	# It waits for something, nearly always.
+	injected() { "$BUILD/helpers/inject" "$w" >"$T/inject" 2>"$T/inject.err"; }
+	wait_for 10 injected || diag "$(cat "$T/inject.err")"
+	is "$(sed -n 's/^getpid //p' "$T/inject")" "done" \
+		'who has taken it over can make system calls'
+	is "$(sed '/^getpid /d; s/.* //' "$T/inject" | sort | uniq -c |
+		tr -s ' \n' ' ')" ' 2 EAFNOSUPPORT 21 ENOSYS ' \
+		'but opens, starts, traces, kills, connects to nothing' ||
+		diag "$(cat "$T/inject")"
+	json_is "$(one '{"program":"ping"}')" true 'it goes on' .ok
+	is "$(process worker)" "$w" 'as the same'
+	;;
+*)
+	skip 'what it cannot do' 'system calls are put in on x86_64 alone'
+	;;
+esac
 is "$(find "/proc/$(process keeper)/fd" -lname 'socket:*' -exec readlink {} + |
 	tr -d 'a-z:[]' | sort -u | while read -r i; do
 	awk -v i="$i" '$10 == i' /proc/net/tcp /proc/net/tcp6
