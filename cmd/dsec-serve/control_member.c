@@ -13,7 +13,8 @@
 #define BACKOFF_MS     200
 #define BACKOFF_MAX_MS 3000
 #define REPORT_MS      1000
-#define SILENT_MS      10000 /* a report that does not come: connect anew */
+#define LATE_MS	       5000  /* a report that does not come: is it there? */
+#define SILENT_MS      10000 /* it says nothing at all: connect anew */
 #define PEER_MS	       5000  /* between asking a control which nodes it knows */
 #define LOOKUPS_MAX    32    /* names that are resolved at once */
 
@@ -483,10 +484,24 @@ static void on_again(struct loop *l, struct loop_timer *t)
 		connect_to(m);
 }
 
+/* Its reporter may be slow, and what others do there goes on: only who answers
+ * no ping either is cut off. */
+static void is_late(struct member *m, uint64_t now)
+{
+	auto_json json_t *line = json_pack("{s:s}", "program", "ping");
+	struct err e = {0};
+
+	if (now - m->asked_ms > SILENT_MS && now - m->seen_ms > SILENT_MS) {
+		err_set(&e, -ETIMEDOUT, "timeout", "it does not answer");
+		conn_cut(m->conn, &e);
+	} else if (line) {
+		(void)conn_put(m->conn, line, NULL);
+	}
+}
+
 static void check(struct member *m, uint64_t now)
 {
 	const uint64_t every = m->kind == TLS_NODE ? REPORT_MS : PEER_MS;
-	struct err e = {0};
 
 	if (!m->conn && !m->lookup && !m->again.at_ms) {
 		m->again = (struct loop_timer){.fn = on_again, .arg = m};
@@ -494,12 +509,12 @@ static void check(struct member *m, uint64_t now)
 	}
 	if (!m->up)
 		return;
-	if (m->reporting && now - m->asked_ms > SILENT_MS) {
-		err_set(&e, -ETIMEDOUT, "timeout", "it does not answer");
-		conn_cut(m->conn, &e);
-	} else if (!m->reporting && now - m->asked_ms >= every) {
+	if (m->seen_ms < conn_heard_ms(m->conn))
+		m->seen_ms = conn_heard_ms(m->conn);
+	if (m->reporting && now - m->asked_ms > LATE_MS)
+		is_late(m, now);
+	else if (!m->reporting && now - m->asked_ms >= every)
 		ask_info(m);
-	}
 }
 
 /* A peer that has not answered since it said it, says it still. */

@@ -644,6 +644,11 @@ struct conn_env *conn_env_of(const struct conn *c)
 	return c->env;
 }
 
+uint64_t conn_heard_ms(const struct conn *c)
+{
+	return c->in_ms;
+}
+
 size_t conn_unsent(const struct conn *c)
 {
 	return conn_out_len(c);

@@ -53,6 +53,7 @@ class Lost(Base):
     async def test_lost(self):
         """field report 107: a node that is gone is node-lost, with infra"""
         world, victim = self.world, self.world.nodes[1]
+        late, end_late = await self.late_reports(world.nodes[2])
         others = [n.report()["node"] for n in world.nodes if n is not victim]
         for c in world.controls:
             c.conf(limits={"lost_ms": 4000})
@@ -81,8 +82,32 @@ class Lost(Base):
             victim.link(True)
             for c in world.controls:
                 c.conf(limits={"lost_ms": 120000})
+        self.assertEqual(late.reconnects, 0)
+        await end_late()
         await self.all_live()
         self.assertEqual(await box.files.read_text("/tmp/kept"), "kept\n")
+
+    async def late_reports(self, node):
+        """A command on a node whose reports do not come any more: the way to
+        it stays.  Ends with what is returned."""
+        others = [n.report()["node"] for n in self.world.nodes if n is not node]
+        box = await self.dsec.run_sandbox(args(extra={"avoid": others}))
+        process = await box.start(["cat"], stdin=True)
+        pid = await until("reports", 10, lambda: node.helper("dsec-admit"))
+        os.kill(pid, signal.SIGSTOP)
+        began = time.monotonic()
+
+        async def end():
+            try:
+                await asyncio.sleep(max(0, began + 13 - time.monotonic()))
+                await process.write("still here")
+                await process.close_stdin()
+                self.assertEqual(await process.stdout.read_all(),
+                                 b"still here")
+                self.assertEqual(process.reconnects, 0)
+            finally:
+                os.kill(pid, signal.SIGCONT)
+        return process, end
 
 
 class Proxy:
