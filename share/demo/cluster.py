@@ -180,6 +180,8 @@ def command(world: World, argv: List[str]) -> int:
                PATH=f"{os.path.dirname(world.bin('dsec'))}:"
                     f"{os.environ.get('PATH', '')}",
                PYTHONPATH=os.path.join(HERE, "..", "python"))
+    # Ctrl-C is for what it runs, which decides whether it ends.
+    signal.signal(signal.SIGINT, lambda *_: None)
     return subprocess.call(argv, env=env)
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls of the SDK to a cluster (share/demo/world.py) while all that it is made
-of is killed, cut off or replaced.  CHAOS_CALLS: how many calls."""
+of is killed, cut off or replaced; sandboxes go on (field report 52).
+CHAOS_CALLS: how many calls."""
 import asyncio
 import atexit
 import json
