@@ -320,7 +320,7 @@ static void on_info(void *arg, struct query *a, json_t *rec)
 	if (m->kind == TLS_NODE)
 		take_report(m, rec);
 	else
-		m->report_ms = m->seen_ms;
+		m->report_at_ms = m->asked_ms;
 }
 
 static void on_info_lost(void *arg, struct query *a)
@@ -517,15 +517,16 @@ static void check(struct member *m, uint64_t now)
 		ask_info(m);
 }
 
-/* A peer that has not answered since it said it, says it still. */
+/* A peer that was not asked since it said it, or has not answered that, says it
+ * still. */
 static bool is_told(const struct member *m)
 {
 	const struct member *p = m->c->members;
 
 	if (!m->told_ms)
 		return false;
-	while (p &&
-	       (p->kind != TLS_CONTROL || p->left || p->report_ms > m->told_ms))
+	while (p && (p->kind != TLS_CONTROL || p->left ||
+		     p->report_at_ms > m->told_ms))
 		p = p->next;
 	return p != NULL;
 }

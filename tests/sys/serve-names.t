@@ -57,7 +57,9 @@ jq '.control = {listen:["127.0.0.1:7440"],
 cp "$T/j" "$D/serve.json"
 other() { # ADDRESS NODE
 	jq --arg a "$1:7441" --arg n "$2" '.name = "other" | del(.node) |
-		.control = {listen:[$a], nodes:[{name:$n,address:"127.0.0.9:1"}]}' \
+		.control = {listen:[$a], nodes:([range(300)] |
+			map({name:"many\(.)",address:"127.0.0.9:1"}) +
+			[{name:$n,address:"127.0.0.9:1"}])}' \
 		"$T/j" >"$T/other/serve.json"
 }
 
@@ -96,6 +98,8 @@ ok $? "and found again where it has moved" || diag "$(cat "$T/log-c1")"
 gone() { ! knows here; }
 wait_for 30 gone
 ok $? "a node that its peer does not name any more has vanished"
+unlike "$(cat "$T/log-c1")" 'node (many[0-9]*|there) is not in the conf' \
+	"those that it names stay"
 kill "$c1"
 wait "$c1"
 is $? 0 "it ends in order"
