@@ -160,6 +160,10 @@ void many_begin(struct job *j, json_t *req, bool keep,
 		if (p &&
 		    query_new(m, req ? req : j->req, &ops, p, &p->ask, &e) == 0)
 			continue;
+		if (e.r == -EMSGSIZE) {
+			job_fail(j, &e);
+			return;
+		}
 		failed(j, &e, 1);
 		missing(j, m);
 		if (p)

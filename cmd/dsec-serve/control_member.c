@@ -10,6 +10,7 @@
 #include "control.h"
 #include "wire/record.h"
 
+#define AHEAD_MAX      (8 * 1024 * 1024) /* that a member has not taken yet */
 #define BACKOFF_MS     200
 #define BACKOFF_MAX_MS 3000
 #define REPORT_MS      1000
@@ -88,6 +89,12 @@ int query_new(struct member *m, json_t *req, const struct query_ops *ops,
 
 	if (!m->up)
 		return member_gone(m, e);
+	if (conn_unsent(m->conn) > AHEAD_MAX) {
+		err_set(e, -EBUSY, "busy", "node %s has much to read", m->name);
+		if (e)
+			e->retry_after_ms = 500;
+		return -EBUSY;
+	}
 	a = calloc(1, sizeof(*a));
 	n = ++m->c->next_ask;
 	if (!a)

@@ -237,7 +237,20 @@ static void by_name(struct job *j)
 /* --- nodes -------------------------------------------------------------------
  */
 
-static void nodes_begin(struct control *c, struct call *k, bool peer)
+static json_t *report_for(const struct auth_who *who, json_t *report)
+{
+	json_t *own;
+
+	if (!strcmp(who->project, "root"))
+		return json_incref(report);
+	own = json_copy(report);
+	auth_blank_report(own);
+	return own;
+}
+
+/* ${who} NULL: a peer, who asks for no reports. */
+static void nodes_begin(struct control *c, struct call *k,
+			const struct auth_who *who)
 {
 	json_t *rec = record_ok(k->req), *ev;
 	struct member *m = NULL;
@@ -245,15 +258,16 @@ static void nodes_begin(struct control *c, struct call *k, bool peer)
 
 	while ((m = member_node(c, m))) {
 		/* What they tell us they need not hear from us. */
-		if (peer && !m->said)
+		if (!who && !m->said)
 			continue;
 		ev = json_pack("{s:s, s:s, s:s, s:s, s:s, s:I}", "event",
 			       "node", "name", m->name, "address", m->address,
 			       "code", m->code, "state",
 			       member_state_word(member_state(m)), "seen_ms",
 			       (json_int_t)(clock_ms() - m->seen_ms));
-		if (ev && m->report && !peer)
-			json_object_set(ev, "report", m->report);
+		if (ev && m->report && who)
+			json_object_set_new(ev, "report",
+					    report_for(who, m->report));
 		call_event(k, ev);
 		n++;
 	}
@@ -378,7 +392,7 @@ static void on_begin(void *arg, struct call *k)
 
 	if (k->client->who.kind == TLS_CONTROL &&
 	    !strcmp(k->program, "nodes")) {
-		nodes_begin(c, k, true);
+		nodes_begin(c, k, NULL);
 		return;
 	}
 	if (may(c, k, &who, &e) < 0 || job_new(c, k, who, &j, &e) < 0) {
@@ -387,7 +401,7 @@ static void on_begin(void *arg, struct call *k)
 	}
 	if (!strcmp(k->program, "nodes")) {
 		job_free(j);
-		nodes_begin(c, k, false);
+		nodes_begin(c, k, who);
 		return;
 	}
 	if (auth_narrow(j->req, who->project, &e) < 0 || add_who(j, &e) < 0) {
@@ -434,17 +448,32 @@ static int on_come(void *arg, struct client *cl, struct err *e)
 	return err_set(e, -EACCES, "permission", "the token has no binding");
 }
 
-/* Whose binding was taken away is cut off from what he began. */
+static bool may_go_on(const struct control *c, const struct client *cl)
+{
+	const struct auth_who *who = binding_of(c, cl);
+
+	if (!who)
+		return !cl->calls && !*cl->token_sha256;
+	for (const struct call *k = cl->calls; k; k = k->next) {
+		const struct job *j = k->arg;
+
+		if (j && !auth_holds(who, k->req, json_str(j->req, "within")))
+			return false;
+	}
+	return true;
+}
+
+/* Whose binding was taken away, or made narrower, is cut off from what he
+ * began. */
 static void let_go(void *arg, struct client *cl)
 {
 	const struct control *c = arg;
 	struct err e = {0};
 
-	if (cl->ncalls == 0 || cl->who.kind != TLS_CLIENT || binding_of(c, cl))
+	if (cl->who.kind != TLS_CLIENT || may_go_on(c, cl))
 		return;
-	err_set(&e, -EACCES, "permission", "%s has no binding any more",
-		cl->uri);
-	conn_finish(cl->c, &e);
+	err_set(&e, -EACCES, "permission", "%s may not any more", cl->uri);
+	conn_reject(cl->c, NULL, &e);
 }
 
 void control_recheck(struct control *c)

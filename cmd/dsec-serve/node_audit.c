@@ -62,21 +62,24 @@ static const char *or_null(const char *s)
 	return *s ? s : NULL;
 }
 
-static int add(struct errand *c, const char *code, struct audit_wait *w,
-	       struct err *e)
+/* ${line} as it came from a worker, ${req} as it is understood here. */
+static int add_line(struct keeper *k, const json_t *line, const json_t *req,
+		    const char *code, struct audit_wait *w, struct err *e)
 {
-	const json_t *o = c->line, *id = json_object_get(o, "id");
+	const json_t *id = json_object_get(line, "id");
+	const json_t *asked = json_object_get(line, "req");
+	const char *as = json_str(line, "as");
 	char number[32] = "";
 	struct audit_entry entry = {
-		.who = or_null(json_str(o, "as")),
-		.request = or_null(json_str(o, "id")),
-		.req = or_null(json_str(o, "rid")),
-		.program = c->program,
-		.op = or_null(json_str(c->req, "op")),
-		.sandbox = or_null(json_str(c->req, "sandbox")),
-		.project = or_null(json_str(c->req, "project")),
-		.task = or_null(json_str(c->req, "task")),
-		.key = or_null(json_str(c->req, "key")),
+		.who = or_null(*as ? as : json_str(line, "who")),
+		.request = or_null(json_str(line, "id")),
+		.req = or_null(json_str(line, "rid")),
+		.program = or_null(json_str(req, "program")),
+		.op = or_null(json_str(req, "op")),
+		.sandbox = or_null(json_str(req, "sandbox")),
+		.project = or_null(json_str(req, "project")),
+		.task = or_null(json_str(req, "task")),
+		.key = or_null(json_str(asked, "key")),
 		.decision = code ? AUDIT_DENY : AUDIT_ALLOW,
 		.code = code,
 		.at_ms = clock_wall_ms(),
@@ -87,9 +90,13 @@ static int add(struct errand *c, const char *code, struct audit_wait *w,
 			 (long long)json_integer_value(id));
 		entry.request = number;
 	}
-	if (!entry.who)
-		entry.who = or_null(json_str(o, "who"));
-	return audit_add(c->keeper->audit, &entry, w, e);
+	return audit_add(k->audit, &entry, w, e);
+}
+
+static int add(struct errand *c, const char *code, struct audit_wait *w,
+	       struct err *e)
+{
+	return add_line(c->keeper, c->line, c->req, code, w, e);
 }
 
 /* Nothing is done that is not in the log. */
@@ -146,6 +153,16 @@ void keeper_deny(struct errand *c, const struct err *why)
 {
 	if (c->keeper->audit && weight_of(c) != WEIGHT_NONE &&
 	    add(c, why->code, NULL, NULL) < 0)
+		log_info("a refusal could not be written to the audit log");
+}
+
+void keeper_note(struct keeper *k, const json_t *line)
+{
+	const char *code = json_str(line, "denied");
+
+	if (k->audit && *code &&
+	    add_line(k, line, json_object_get(line, "req"), code, NULL, NULL) <
+		    0)
 		log_info("a refusal could not be written to the audit log");
 }
 

@@ -172,6 +172,15 @@ static void on_ready(struct starter *s, const json_t *line)
 	s->ready = -1;
 }
 
+static void on_said(struct child *c, const char *event, const json_t *line)
+{
+	if (!strcmp(event, "ready"))
+		on_ready(c->starter, line);
+	/* A keeper that has ended is replaced, and its successor linked. */
+	if (!strcmp(event, "alone") && c->role == ROLE_WORKER)
+		link_them(current(c->starter, ROLE_KEEPER), c);
+}
+
 static void on_child(struct loop *l, struct loop_source *src, uint32_t events)
 {
 	struct child *c = src->arg;
@@ -183,8 +192,8 @@ static void on_child(struct loop *l, struct loop_source *src, uint32_t events)
 		auto_chan_msg struct chan_msg m = {0};
 
 		r = chan_next(&c->chan, &m, &e);
-		if (r > 0 && !strcmp(json_str(m.obj, "event"), "ready"))
-			on_ready(c->starter, m.obj);
+		if (r > 0)
+			on_said(c, json_str(m.obj, "event"), m.obj);
 		else if (r == 0)
 			r = -EAGAIN;
 	}

@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "node.h"
 #include "node_keeper.h"
 #include "wire/record.h"
@@ -73,9 +74,30 @@ void errand_tell(struct errand *c, const json_t *rec)
 		keeper_send(c->channel, c->n, rec, NULL);
 }
 
+/* The client knows his key, not what it is here. */
+static json_t *own_words(const struct errand *c, const json_t *rec)
+{
+	const json_t *asked = json_object_get(c->line, "req");
+	const char *key = json_str(asked, "key");
+	json_t *own, *error;
+
+	if (!*key || strcmp(json_str(json_object_get(rec, "error"), "code"),
+			    "key_conflict"))
+		return NULL;
+	own = json_deep_copy(rec);
+	error = json_object_get(own, "error");
+	json_object_set_new(error, "message",
+			    json_sprintf("key '%s' was used for a different "
+					 "request",
+					 key));
+	return own;
+}
+
 void errand_answer(struct errand *c, const json_t *rec)
 {
-	errand_tell(c, rec);
+	auto_json json_t *own = own_words(c, rec);
+
+	errand_tell(c, own ? own : rec);
 	errand_free(c);
 }
 
@@ -245,6 +267,29 @@ static int check_who(struct keeper *k, const char *who, const char *within,
 	return 0;
 }
 
+/*
+ * Keys are each caller's own: what one has asked under a word tells nothing to
+ * another who asks under the same, and does not stand in his way.
+ */
+static int own_key(struct errand *c, const json_t *line, struct err *e)
+{
+	const char *key = json_str(c->req, "key");
+	const char *who = json_str(line, "as");
+	auto_buf struct buf b = {0};
+	char hex[HASH_SHA256_HEX + 1];
+
+	if (!*key)
+		return 0;
+	if (!*who)
+		who = json_str(line, "who");
+	if (buf_addf(&b, "%s\n%s", who, key) < 0)
+		return err_sys(e, ENOMEM, "request");
+	hash_sha256(b.data, b.len, hex);
+	return json_object_set_new(c->req, "key", json_string(hex)) < 0
+		       ? err_sys(e, ENOMEM, "request")
+		       : 0;
+}
+
 static int check_request(struct keeper *k, struct errand *c, const json_t *obj,
 			 struct err *e)
 {
@@ -257,6 +302,8 @@ static int check_request(struct keeper *k, struct errand *c, const json_t *obj,
 		r = check_who(k, json_str(obj, "who"), within, c->needs, e);
 	if (r == 0)
 		r = auth_narrow(c->req, within, e);
+	if (r == 0)
+		r = own_key(c, obj, e);
 	if (r == 0)
 		r = find_snapshot(k, c->req, "from", within, e);
 	if (r == 0)
@@ -379,6 +426,8 @@ void errand_line(struct channel *ch, const json_t *obj)
 		take_request(ch, n, obj);
 		return;
 	}
+	if (json_object_get(obj, "denied"))
+		keeper_note(ch->keeper, obj);
 	other = json_int(obj, "cancel", -1);
 	c = other >= 0 ? find_errand(ch, other) : NULL;
 	if (c)

@@ -16,6 +16,7 @@
 #include "serve.h"
 #include "sys/confine.h"
 #include "wire/exit.h"
+#include "wire/record.h"
 
 #define OUT_FULL (1024 * 1024)	    /* what can be held is */
 #define OUT_MAX	 (64 * 1024 * 1024) /* a worker that takes nothing */
@@ -84,11 +85,25 @@ static json_t *with_names(int64_t n, const json_t *rec,
 	return line;
 }
 
+/* A record as long as a line may be is longer with what goes around it. */
+static int put_too_large(struct channel *ch, int64_t n, const json_t *rec,
+			 const struct err *why)
+{
+	auto_json json_t *fail = record_error(NULL, why);
+	auto_json json_t *line = NULL;
+
+	if (!json_is_boolean(json_object_get(rec, "ok")))
+		return 0;
+	line = fail ? with_names(n, fail, NULL) : NULL;
+	return line ? chan_put(&ch->chan, line, NULL) : -ENOMEM;
+}
+
 void keeper_send(struct channel *ch, int64_t n, const json_t *rec,
 		 struct relay_fds *fds)
 {
 	auto_json json_t *line = NULL;
 	size_t nfds = fds ? fds->n : 0;
+	struct err e = {0};
 	int r;
 
 	if (ch->dead)
@@ -98,7 +113,9 @@ void keeper_send(struct channel *ch, int64_t n, const json_t *rec,
 		return; /* no memory: the worker's deadline tells */
 	if (fds)
 		fds->n = 0;
-	r = chan_put_fds(&ch->chan, line, fds ? fds->fds : NULL, nfds, NULL);
+	r = chan_put_fds(&ch->chan, line, fds ? fds->fds : NULL, nfds, &e);
+	if (r == -EMSGSIZE)
+		r = put_too_large(ch, n, rec, &e);
 	/* Closed by the loop: its requests may be what is at work. */
 	if (r < 0 || flush(ch) < 0)
 		(void)loop_mod(ch->keeper->loop, &ch->src, EPOLLIN | EPOLLOUT,

@@ -16,6 +16,7 @@
  * The keeper: root, without network.  It holds the coprocesses and connections
  * to supervisors; what it is asked comes from workers, as lines over a socket:
  *   {"n":7,"who":URI,"within":PROJECT,"req":{..}}, {"cancel":7}, {"drop":7},
+ *   {"denied":CODE,"who":URI,"req":{..}} for the audit log,
  *   {"tty":7}: its terminal is dead, is there another?
  * and goes back as {"n":7,"rec":{..}}, with descriptors where "rec" says so.
  * It trusts a worker with nothing: who may what is looked up here again, and
@@ -155,10 +156,12 @@ must_check int route_filter(struct errand *c, enum filter which, struct err *e);
 /*
  * keeper_audit(c, e): write down that it is done: 0, it may be; 1: errand_go()
  * comes when it is durable, or errand_fail(); -errno: it must not be.
- * keeper_deny(c, why): that it was refused.
+ * keeper_deny(c, why): that it was refused.  keeper_note(k, line): that a
+ * worker refused something, as its line says.
  */
 must_check int keeper_audit(struct errand *c, struct err *e);
 void keeper_deny(struct errand *c, const struct err *why);
+void keeper_note(struct keeper *k, const json_t *line);
 void keeper_audit_open(struct keeper *k);
 void keeper_audit_close(struct keeper *k);
 /* keeper_audit_reopen(k): it may have been moved away. */

@@ -11,6 +11,8 @@
 
 #define PATIENCE_MS 15000 /* for a keeper to come back */
 #define WAITING_MAX 4096
+#define BRIEF_MAX   512		      /* of a text that goes to the audit log */
+#define AHEAD_MAX   (8 * 1024 * 1024) /* that a keeper has not taken yet */
 
 /* --- jobs ---------------------------------------------------------------- */
 
@@ -80,7 +82,7 @@ static void tell(struct keeping *kp, const char *what, int64_t n)
 	auto_json json_t *line = NULL;
 
 	if (kp && json_pack_or(&line, NULL, "{sI}", what, (json_int_t)n) == 0)
-		(void)keeping_send(kp, line);
+		(void)keeping_send(kp, line, NULL);
 }
 
 static void set_waiting(struct job *j, bool on)
@@ -92,13 +94,23 @@ static void set_waiting(struct job *j, bool on)
 	j->since_ms = clock_ms();
 }
 
-/* To the keeper that is there, or it waits for one. */
-static void job_send(struct job *j)
+/* To the keeper that is there, or it waits for one.  "too_large": never. */
+static int job_send(struct job *j, struct err *e)
 {
 	struct keeping *kp = j->worker->keepings;
+	int r = kp ? keeping_send(kp, j->line, e) : -EPIPE;
 
-	j->keeping = kp && keeping_send(kp, j->line) == 0 ? kp : NULL;
-	set_waiting(j, !j->keeping);
+	j->keeping = r == 0 ? kp : NULL;
+	set_waiting(j, r < 0 && r != -EMSGSIZE);
+	return r == -EMSGSIZE ? r : 0;
+}
+
+static void job_send_or_fail(struct job *j)
+{
+	struct err e = {0};
+
+	if (job_send(j, &e) < 0)
+		job_fail(j, &e);
 }
 
 /* --- who asks ------------------------------------------------------------ */
@@ -143,14 +155,40 @@ static int asker_of(const struct worker *w, const struct call *k,
 	return 0;
 }
 
+/* What was turned away here goes to the keeper's audit log. */
+static void note_denied(struct worker *w, const struct client *cl,
+			const json_t *req, const struct err *why)
+{
+	static const char *const keys[] = {"program", "op",   "sandbox",
+					   "project", "task", "key"};
+	json_t *line = NULL, *brief;
+
+	if (!w->keepings || strcmp(why->code, "permission") ||
+	    json_pack_or(&line, NULL, "{ss ss sO* s{}}", "denied", why->code,
+			 "who", cl->uri, "id", json_object_get(req, "id"),
+			 "req") < 0)
+		return;
+	brief = json_object_get(line, "req");
+	for (size_t i = 0; i < array_len(keys); i++) {
+		json_t *v = json_object_get(req, keys[i]);
+
+		if (json_is_string(v) && json_string_length(v) <= BRIEF_MAX)
+			json_object_set(brief, keys[i], v);
+	}
+	(void)keeping_send(w->keepings, line, NULL);
+	json_decref(line);
+}
+
 static int may(void *arg, struct client *cl, struct err *e)
 {
 	/* Who has no binding may yet say a token. */
-	if (cl->who.kind == TLS_CONTROL || cl->who.kind == TLS_CLIENT)
-		return *cl->token_sha256 && !binding_of(arg, cl)
-			       ? err_set(e, -EACCES, "permission",
-					 "no such token")
-			       : 0;
+	if (cl->who.kind == TLS_CONTROL || cl->who.kind == TLS_CLIENT) {
+		if (!*cl->token_sha256 || binding_of(arg, cl))
+			return 0;
+		err_set(e, -EACCES, "permission", "no such token");
+		note_denied(arg, cl, NULL, e);
+		return -EACCES;
+	}
 	return err_set(e, -EACCES, "permission",
 		       "%s is neither a client nor a control", cl->uri);
 }
@@ -197,9 +235,27 @@ static int job_new(struct worker *w, struct call *k, const struct asker *who,
 	}
 	bucket_put(j);
 	w->njobs++;
+	if (job_send(j, e) < 0) {
+		job_free(j);
+		return -EMSGSIZE;
+	}
 	k->arg = j;
-	job_send(j);
 	return 0;
+}
+
+/* Is there room for one more at the keeper? */
+static int check_room(const struct worker *w, struct err *e)
+{
+	const struct keeping *kp = w->keepings;
+
+	if (w->nwaiting >= WAITING_MAX)
+		err_set(e, -EBUSY, "busy", "the node is starting");
+	else if (kp && kp->chan.out.len > AHEAD_MAX)
+		err_set(e, -EBUSY, "busy", "the node has much to read");
+	else
+		return 0;
+	e->retry_after_ms = 500;
+	return -EBUSY;
 }
 
 static int check(struct worker *w, struct call *k, struct err *e)
@@ -214,11 +270,47 @@ static int check(struct worker *w, struct call *k, struct err *e)
 	if (r == 0 && needs != AUTH_NONE && !(who.ops & needs))
 		r = err_set(e, -EACCES, "permission", "%s may not '%s'",
 			    who.who, auth_word(needs));
-	if (r == 0 && w->nwaiting >= WAITING_MAX) {
-		r = err_set(e, -EBUSY, "busy", "the node is starting");
-		e->retry_after_ms = 500;
-	}
+	if (r < 0)
+		note_denied(w, k->client, k->req, e);
+	if (r == 0)
+		r = check_room(w, e);
 	return r < 0 ? r : job_new(w, k, &who, e);
+}
+
+static bool may_go_on(const struct worker *w, const struct client *cl)
+{
+	const struct auth_who *who = binding_of(w, cl);
+
+	if (!who)
+		return !cl->calls && !*cl->token_sha256;
+	for (const struct call *k = cl->calls; k; k = k->next) {
+		const struct job *j = k->arg;
+
+		if (j && !auth_holds(who, k->req, json_str(j->line, "within")))
+			return false;
+	}
+	return true;
+}
+
+static void let_go(void *arg, struct client *cl)
+{
+	static const char line[] = "{\"program\":\"hello\",\"op\":\"cut\"}";
+	struct worker *w = arg;
+	auto_json json_t *req = NULL;
+	struct err e = {0};
+
+	if (cl->who.kind != TLS_CLIENT || !conn_peer(cl->c) || may_go_on(w, cl))
+		return;
+	err_set(&e, -EACCES, "permission", "%s may not any more", cl->uri);
+	if (json_parse(line, strlen(line), &req, NULL) == 0)
+		note_denied(w, cl, req, &e);
+	conn_reject(cl->c, NULL, &e);
+}
+
+void serve_recheck(struct worker *w)
+{
+	if (w->server)
+		server_each(w->server, let_go, w);
 }
 
 static void begin(void *arg, struct call *k)
@@ -412,7 +504,7 @@ static void job_lost(struct job *j)
 	if (j->connect)
 		return; /* needs none */
 	if ((*j->exec && ask_end(j) == 0) || repeats(j)) {
-		job_send(j);
+		job_send_or_fail(j);
 		return;
 	}
 	err_set(&e, -EPIPE, "helper_lost",
@@ -435,9 +527,11 @@ void jobs_lost(struct worker *w, struct keeping *kp)
 void jobs_send(struct worker *w)
 {
 	for (size_t i = 0; i < JOB_BUCKETS; i++)
-		for (struct job *j = w->jobs[i]; j; j = j->next)
+		for (struct job *j = w->jobs[i], *next; j; j = next) {
+			next = j->next;
 			if (j->waiting)
-				job_send(j);
+				job_send_or_fail(j);
+		}
 }
 
 void jobs_expire(struct worker *w)

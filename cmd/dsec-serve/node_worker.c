@@ -46,11 +46,16 @@ static void keeping_close(struct keeping *kp)
 static void keeping_gone(struct keeping *kp)
 {
 	struct worker *w = kp->worker;
+	auto_json json_t *line = NULL;
 
 	keeping_close(kp);
 	log_info("a keeper is gone");
 	jobs_lost(w, kp);
 	free(kp);
+	/* It may be there still, and the way to it broken. */
+	if (!w->keepings &&
+	    json_pack_or(&line, NULL, "{ss}", "event", "alone") == 0)
+		(void)!chan_send(&w->ctl, line, NULL, 0, NULL);
 }
 
 static int flush(struct keeping *kp)
@@ -61,12 +66,12 @@ static int flush(struct keeping *kp)
 			kp->chan.out.len ? EPOLLIN | EPOLLOUT : EPOLLIN, NULL);
 }
 
-int keeping_send(struct keeping *kp, const json_t *obj)
+int keeping_send(struct keeping *kp, const json_t *obj, struct err *e)
 {
-	struct err e = {0};
+	int r = kp->dead ? -EPIPE : chan_put(&kp->chan, obj, e);
 
-	if (kp->dead || chan_put(&kp->chan, obj, &e) < 0)
-		return -EPIPE;
+	if (r < 0)
+		return r;
 	/* That it is gone is seen by its own event. */
 	(void)flush(kp);
 	return 0;
@@ -171,6 +176,7 @@ static int take_clients(struct worker *w, const json_t *o, struct err *e)
 		return r;
 	auth_free(w->auth);
 	w->auth = a;
+	serve_recheck(w);
 	return 0;
 }
 

@@ -95,6 +95,8 @@ void job_answer(struct worker *w, struct chan_msg *m);
 void jobs_lost(struct worker *w, struct keeping *kp);
 void jobs_send(struct worker *w);
 void jobs_expire(struct worker *w);
+/* serve_recheck(w): cut off who may not what he has under way any more. */
+void serve_recheck(struct worker *w);
 /* job_flowed(j): one of its flows is over; what follows from it comes by way of
  * the loop. */
 void job_flowed(struct job *j);
@@ -119,7 +121,7 @@ void flows_tty(struct job *j, int *fd, json_t *error);
 void flows_go(struct job *j);
 
 /* node_worker.c */
-/* keeping_send(kp, obj): 0, or -errno: it takes nothing. */
-int keeping_send(struct keeping *kp, const json_t *obj);
+/* keeping_send(kp, obj, e): 0; -EMSGSIZE, "too_large"; or it takes nothing. */
+int keeping_send(struct keeping *kp, const json_t *obj, struct err *e);
 
 #endif

@@ -377,8 +377,7 @@ static int refuse_local(const json_t *req, const char *program, struct err *e)
 	for (size_t i = 0; i < array_len(local); i++) {
 		const json_t *v = json_object_get(req, local[i].key);
 
-		if (strcmp(local[i].program, program) || !v ||
-		    json_is_null(v) || json_is_false(v))
+		if (strcmp(local[i].program, program) || !v || json_is_false(v))
 			continue;
 		return err_set(e, -EACCES, "permission",
 			       "'%s' cannot be asked for from afar",
@@ -391,7 +390,7 @@ static int narrow_project(json_t *req, const char *within, struct err *e)
 {
 	json_t *v = json_object_get(req, "project");
 
-	if (!v || json_is_null(v))
+	if (!v)
 		return json_object_set_new(req, "project",
 					   json_string(within)) < 0
 			       ? err_sys(e, ENOMEM, "request")
@@ -425,19 +424,26 @@ static bool image_ok(const char *name, const char *within, bool change)
 	       (!change && auth_within(within, project));
 }
 
+static int no_text(const char *key, struct err *e)
+{
+	return err_set(e, -EBADMSG, "bad_value", "'%s' is no text", key);
+}
+
+/* One name, or a list of them. */
 static int narrow_image(const json_t *v, const char *key, const char *within,
 			bool change, struct err *e)
 {
-	json_t *one;
-	size_t i;
+	size_t n = json_is_array(v) ? json_array_size(v) : v != NULL;
+	const char *name;
 
-	if (json_is_string(v) &&
-	    !image_ok(json_string_value(v), within, change))
-		return no(key, e);
-	json_array_foreach(v, i, one)
-		if (json_is_string(one) &&
-		    !image_ok(json_string_value(one), within, change))
+	for (size_t i = 0; i < n; i++) {
+		name = json_string_value(json_is_array(v) ? json_array_get(v, i)
+							  : v);
+		if (!name)
+			return no_text(key, e);
+		if (!image_ok(name, within, change))
 			return no(key, e);
+	}
 	return 0;
 }
 
@@ -497,8 +503,11 @@ static int narrow_img(json_t *req, const char *within, struct err *e)
 
 	if (!strcmp(within, ROOT))
 		return 0;
+	/* Of the whole node. */
 	if (!strcmp(op, "prune") || json_is_true(json_object_get(req, "all")))
-		return no("op", e); /* of the whole node */
+		return no("op", e);
+	if (json_object_get(req, "digests"))
+		return no("digests", e);
 	if (!strcmp(op, "ls")) {
 		if (*match && !auth_within(match, within))
 			return no("match", e);
@@ -518,14 +527,50 @@ static int narrow_img(json_t *req, const char *within, struct err *e)
 	return r;
 }
 
+/*
+ * What is decided by here, and where requests are sent by it, must be what the
+ * programs will read: no value that one takes for absent and another does not.
+ */
+static int make_plain(json_t *req, struct err *e)
+{
+	static const char *const texts[] = {"sandbox", "op",	"project",
+					    "task",    "key",	"snapshot",
+					    "from",    "match", "after"};
+	const json_t *v;
+	const char *key;
+	json_t *one;
+	void *next;
+
+	json_object_foreach_safe(req, next, key, one)
+		if (json_is_null(one))
+			json_object_del(req, key);
+	for (size_t i = 0; i < array_len(texts); i++) {
+		v = json_object_get(req, texts[i]);
+		if (v && json_string_length(v) == 0)
+			return no_text(texts[i], e);
+	}
+	if (json_string_length(json_object_get(req, "key")) > AUTH_KEY_MAX)
+		return err_set(e, -EBADMSG, "bad_value",
+			       "'key' is over %d bytes", AUTH_KEY_MAX);
+	v = json_object_get(req, "labels");
+	return !v || json_is_object(v) ? 0
+				       : err_set(e, -EBADMSG, "bad_value",
+						 "'labels' is no object");
+}
+
 int auth_narrow(json_t *req, const char *within, struct err *e)
 {
 	const char *program = json_str(req, "program");
+	int r = make_plain(req, e);
 	bool one = json_object_get(req, "sandbox");
-	int r = refuse_local(req, program, e);
 
+	if (r == 0)
+		r = refuse_local(req, program, e);
 	if (r < 0)
 		return r;
+	if (!strcmp(program, "drain") && strcmp(within, ROOT))
+		return err_set(e, -EACCES, "permission",
+			       "who is confined to a project drains no node");
 	if (!strcmp(program, "run"))
 		return narrow_run(req, within, e);
 	if (!strcmp(program, "fork"))
@@ -545,4 +590,23 @@ int auth_narrow(json_t *req, const char *within, struct err *e)
 		return narrow_project(req, within, e);
 	}
 	return strcmp(program, "ps") ? 0 : narrow_project(req, within, e);
+}
+
+bool auth_holds(const struct auth_who *who, const json_t *req,
+		const char *within)
+{
+	enum auth_op op;
+
+	return who && auth_needs(req, &op, NULL) == 0 &&
+	       (op == AUTH_NONE || (who->ops & op)) &&
+	       auth_within(within, who->project);
+}
+
+void auth_blank_report(json_t *rec)
+{
+	static const char *const whose[] = {"tasks", "projects", "users",
+					    "reserved_for"};
+
+	for (size_t i = 0; i < array_len(whose); i++)
+		json_object_del(rec, whose[i]);
 }

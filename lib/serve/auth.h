@@ -84,8 +84,19 @@ bool auth_project_ok(const char *project);
  * looking: a project that it names must be in it, one that it leaves out
  * becomes ${within}; names of images and snapshots likewise; and what means a
  * file of the node is refused to everybody, for it is not the caller's.
- * "permission", naming the field.
+ * "permission", naming the field.  Fields that are null are taken out first,
+ * and those that decide must be what they are: "bad_value".
  */
+#define AUTH_KEY_MAX 128
 must_check int auth_narrow(json_t *req, const char *within, struct err *e);
+
+/* auth_holds(who, req, within): may ${who} (or NULL: nobody) go on with a
+ * request that was begun in the subtree ${within}? */
+bool auth_holds(const struct auth_who *who, const json_t *req,
+		const char *within);
+
+/* auth_blank_report(rec): leave out of a node's report whose sandboxes it has.
+ */
+void auth_blank_report(json_t *rec);
 
 #endif

@@ -505,8 +505,10 @@ static void on_up(void *arg)
 {
 	struct conn *c = arg;
 
-	c->state = CONN_OPEN;
 	c->env->shaking--;
+	if (c->state == CONN_DEAD)
+		return; /* it was cut, which is yet to be told */
+	c->state = CONN_OPEN;
 	c->in_ms = clock_ms();
 	c->out_ms = conn_out_len(c) > 0 ? c->in_ms : 0;
 	c->ops->up(c->arg, c);
@@ -647,6 +649,11 @@ struct conn_env *conn_env_of(const struct conn *c)
 uint64_t conn_heard_ms(const struct conn *c)
 {
 	return c->in_ms;
+}
+
+size_t conn_weight(const struct conn *c)
+{
+	return c->reader.weight;
 }
 
 size_t conn_unsent(const struct conn *c)

@@ -110,6 +110,10 @@ const struct tls_ident *conn_peer(const struct conn *c);
 const char *conn_from(const struct conn *c);
 struct conn_env *conn_env_of(const struct conn *c);
 
+/* conn_weight(c): in line(): about how many bytes of memory its object takes.
+ */
+size_t conn_weight(const struct conn *c);
+
 /* conn_unsent(c): bytes that wait for the peer.  conn_heard_ms(c): when it was
  * last heard, by clock_ms(). */
 size_t conn_unsent(const struct conn *c);

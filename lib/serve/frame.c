@@ -5,7 +5,8 @@
 
 #include "serve/frame.h"
 
-#define ID_MAX 128
+#define ID_MAX	   128
+#define VALUE_COST 64
 
 void frame_reader_done(struct frame_reader *r)
 {
@@ -58,6 +59,16 @@ static bool is_blank(const char *text, size_t len)
 	return true;
 }
 
+/* A value of a list or object takes more than the two bytes it may be. */
+static size_t weigh(const char *text, size_t len)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < len; i++)
+		n += text[i] == ',' || text[i] == '[' || text[i] == '{';
+	return len + n * VALUE_COST;
+}
+
 /* 1: a line that says something. */
 static int take_line(struct frame_reader *r, const char *text, size_t len,
 		     struct frame *ret, struct err *e)
@@ -70,6 +81,7 @@ static int take_line(struct frame_reader *r, const char *text, size_t len,
 		return 0;
 	json_decref(r->obj);
 	r->obj = NULL;
+	r->weight = weigh(text, len);
 	n = json_parse(text, len, &r->obj, e);
 	if (n == 0)
 		n = announced(r->obj, &r->left, e);

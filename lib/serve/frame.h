@@ -33,6 +33,7 @@ struct frame_reader {
 	struct buf line; /* the beginning of a line, from earlier pieces */
 	json_t *obj;	 /* of the frame last returned */
 	size_t left;	 /* of the bytes it announced */
+	size_t weight;	 /* of obj: about how much memory it takes */
 };
 
 void frame_reader_done(struct frame_reader *r);

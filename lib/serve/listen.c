@@ -50,29 +50,35 @@ static bool put_out(struct server *s)
 	struct err e = {0};
 
 	for (struct client *cl = s->clients; cl; cl = cl->next)
-		if (!conn_peer(cl->c) && (!old || cl->since_ms < old->since_ms))
+		if (!conn_peer(cl->c) && !cl->put_out &&
+		    (!old || cl->since_ms < old->since_ms))
 			old = cl;
 	if (!old || clock_ms() - old->since_ms < SHAKE_MS)
 		return false;
 	err_set(&e, -ETIMEDOUT, "timeout", "others wait for a handshake");
 	conn_cut(old->c, &e);
+	old->put_out = true;
+	s->leaving++;
 	return true;
+}
+
+/* Each that is put out makes room for one, though it is there for a moment
+ * yet. */
+static bool may_shake(struct server *s)
+{
+	return s->env->shaking < s->conf.limits.shaking + s->leaving;
 }
 
 static bool has_room(struct server *s)
 {
-	const struct server_limits *l = &s->conf.limits;
-
-	return s->stats.clients < l->clients &&
-	       (s->env->shaking < l->shaking || put_out(s));
+	return s->stats.clients < s->conf.limits.clients &&
+	       (may_shake(s) || put_out(s));
 }
 
 void server_resume(struct server *s)
 {
-	const struct server_limits *l = &s->conf.limits;
-
-	if (s->resting && s->stats.clients < l->clients &&
-	    s->env->shaking < l->shaking)
+	if (s->resting && s->stats.clients < s->conf.limits.clients &&
+	    may_shake(s))
 		loop_timer_set(s->env->loop, &s->rest, clock_ms());
 }
 

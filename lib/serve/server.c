@@ -29,8 +29,10 @@ static void forget(struct call *k)
 		*k->pprev = k->next;
 		if (k->next)
 			k->next->pprev = k->pprev;
+		k->client->weight -= k->weight;
 		conn_set_busy(k->client->c, --k->client->ncalls);
 	}
+	s->stats.weight -= k->weight;
 	loop_timer_set(s->env->loop, &k->timer, 0);
 	s->stats.calls--;
 	json_decref(k->req);
@@ -126,12 +128,10 @@ static void on_cancel(struct client *cl, json_t *req)
 }
 
 /* May it begin? */
-static int check(struct client *cl, json_t *req, struct err *e)
+static int check(const struct client *cl, const json_t *req, struct err *e)
 {
-	struct server *s = cl->server;
 	const json_t *id = json_object_get(req, "id");
 	const json_t *late = json_object_get(req, "deadline_ms");
-	const struct server_limits *lim = &s->conf.limits;
 
 	if (!frame_id_ok(id))
 		return err_set(e, -EINVAL, "bad_value",
@@ -144,11 +144,26 @@ static int check(struct client *cl, json_t *req, struct err *e)
 		     json_integer_value(late) > DEADLINE_MAX))
 		return err_set(e, -EINVAL, "bad_value",
 			       "'deadline_ms': 1 to %lld", DEADLINE_MAX);
-	if (cl->ncalls < lim->requests && s->stats.calls < lim->calls)
+	return 0;
+}
+
+/* Who has as much under way as he may can cancel some. */
+static int check_room(const struct client *cl, struct err *e)
+{
+	struct server *s = cl->server;
+	const struct server_limits *lim = &s->conf.limits;
+
+	/* One request alone may be as large as a line can make it. */
+	if (cl->ncalls < lim->requests && s->stats.calls < lim->calls &&
+	    (cl->ncalls == 0 ||
+	     (cl->weight + conn_weight(cl->c) <= SERVER_WEIGHT_ONE &&
+	      s->stats.weight + conn_weight(cl->c) <= SERVER_WEIGHT_ALL)))
 		return 0;
 	s->stats.busy++;
 	err_set(e, -EBUSY, "busy", "%u requests are under way",
-		cl->ncalls < lim->requests ? s->stats.calls : cl->ncalls);
+		cl->ncalls < lim->requests && s->stats.calls >= lim->calls
+			? s->stats.calls
+			: cl->ncalls);
 	if (e)
 		e->retry_after_ms = BUSY_MS;
 	return -EBUSY;
@@ -157,10 +172,15 @@ static int check(struct client *cl, json_t *req, struct err *e)
 static void begin(struct client *cl, json_t *req)
 {
 	struct server *s = cl->server;
-	struct call *k = calloc(1, sizeof(*k));
+	struct call *k;
 	int64_t late = json_int(req, "deadline_ms", 0);
 	struct err e = {0};
 
+	if (check_room(cl, &e) < 0) {
+		refuse(cl, req, &e);
+		return;
+	}
+	k = calloc(1, sizeof(*k));
 	if (!k) {
 		err_sys(&e, ENOMEM, "request");
 		refuse(cl, req, &e);
@@ -172,6 +192,7 @@ static void begin(struct client *cl, json_t *req)
 			   .id = json_object_get(req, "id"),
 			   .program = json_str(req, "program"),
 			   .began_ms = clock_ms(),
+			   .weight = conn_weight(cl->c),
 			   .next = cl->calls,
 			   .pprev = &cl->calls,
 			   .timer = {.fn = on_late, .arg = k}};
@@ -180,6 +201,8 @@ static void begin(struct client *cl, json_t *req)
 	cl->calls = k;
 	s->stats.calls++;
 	s->stats.requests++;
+	s->stats.weight += k->weight;
+	cl->weight += k->weight;
 	conn_set_busy(cl->c, ++cl->ncalls);
 	if (late > 0)
 		loop_timer_set(s->env->loop, &k->timer,
@@ -260,6 +283,7 @@ static void on_leave(struct client *cl, const json_t *id)
 	*k->pprev = k->next;
 	if (k->next)
 		k->next->pprev = k->pprev;
+	cl->weight -= k->weight;
 	conn_set_busy(cl->c, --cl->ncalls);
 	k->client = NULL;
 	tell_stop(k, CALL_LEFT);
@@ -334,6 +358,7 @@ static void on_gone(void *arg, struct conn *c, const struct err *why)
 	if (cl->next)
 		cl->next->pprev = cl->pprev;
 	s->stats.clients--;
+	s->leaving -= cl->put_out;
 	free(cl);
 	server_resume(s);
 }

@@ -24,6 +24,8 @@ struct client {
 	struct client *next, **pprev;
 	struct call *calls;
 	unsigned ncalls;
+	size_t weight; /* of the calls' requests */
+	bool put_out;
 	uint64_t lines, since_ms;
 };
 
@@ -39,6 +41,7 @@ struct call {
 	struct server *server;
 	struct call *next, **pprev;
 	struct loop_timer timer;
+	size_t weight;
 	bool told;
 };
 
@@ -72,6 +75,10 @@ struct server_limits {	   /* 0: what is in brackets */
 	unsigned calls;	   /* under way of all [16384] */
 };
 
+/* What requests under way may take of memory, of one client and of all. */
+#define SERVER_WEIGHT_ONE (64 * 1024 * 1024)
+#define SERVER_WEIGHT_ALL (256 * 1024 * 1024)
+
 struct server_conf {
 	const char *role, *name;    /* told in the hello; borrowed */
 	const json_t *capabilities; /* an array of strings, borrowed; or NULL */
@@ -84,6 +91,7 @@ struct server_conf {
 struct server_stats {
 	uint64_t requests, busy;
 	unsigned clients, calls; /* now */
+	size_t weight;		 /* of the calls' requests, about, in bytes */
 };
 
 /*

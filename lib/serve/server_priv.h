@@ -21,6 +21,8 @@ struct server {
 	size_t nlisteners;
 	struct loop_timer rest; /* before more are accepted */
 	bool resting;
+	unsigned leaving; /* were put out of their handshake, and are there yet
+			   */
 };
 
 /* server_resume(s): there may be room for more connections. */

@@ -3,6 +3,7 @@
 #include <openssl/x509v3.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
 
 #include "base/cleanup.h"
@@ -75,12 +76,24 @@ void tls_ident_uri(const struct tls_ident *id, char *ret)
 	snprintf(ret, TLS_URI_MAX, SCHEME "%s/%s", kinds[id->kind], id->name);
 }
 
+/* Whatever it says, if it is of our scheme: there may be one such alone. */
+static bool is_ours(const ASN1_IA5STRING *uri)
+{
+	static const char scheme[] = "dsec:";
+	const size_t n = sizeof(scheme) - 1;
+
+	return (size_t)ASN1_STRING_length(uri) >= n &&
+	       !strncasecmp((const char *)ASN1_STRING_get0_data(uri), scheme,
+			    n);
+}
+
 int tls_ident_of(const X509 *cert, struct tls_ident *ret, struct err *e)
 {
 	GENERAL_NAMES *names = X509_get_ext_d2i(cert, NID_subject_alt_name,
 						NULL, NULL);
-	struct tls_ident id, one;
+	struct tls_ident id = {0};
 	unsigned found = 0;
+	bool good = true;
 
 	for (int i = 0; i < sk_GENERAL_NAME_num(names); i++) {
 		const GENERAL_NAME *g = sk_GENERAL_NAME_value(names, i);
@@ -89,19 +102,19 @@ int tls_ident_of(const X509 *cert, struct tls_ident *ret, struct err *e)
 		if (g->type != GEN_URI)
 			continue;
 		uri = g->d.uniformResourceIdentifier;
-		if (tls_ident_parse((const char *)ASN1_STRING_get0_data(uri),
-				    (size_t)ASN1_STRING_length(uri),
-				    &one) == 0) {
-			id = one;
-			found++;
-		}
+		if (!is_ours(uri))
+			continue;
+		found++;
+		good = tls_ident_parse((const char *)ASN1_STRING_get0_data(uri),
+				       (size_t)ASN1_STRING_length(uri),
+				       &id) == 0;
 	}
 	GENERAL_NAMES_free(names);
-	if (found != 1)
+	if (found != 1 || !good)
 		return err_set(e, -EACCES, "permission",
 			       "a certificate with %s identity of the form "
 			       "dsec://KIND/NAME",
-			       found ? "more than one" : "no");
+			       found > 1 ? "more than one" : "no");
 	*ret = id;
 	return 0;
 }

@@ -52,6 +52,14 @@ static int check_peer(struct tls_stream *s, X509 *cert, struct err *e)
 	return 0;
 }
 
+static int check_issuer(struct tls_stream *s, X509 *cert)
+{
+	if (!tls_set_revoked(&s->tls->set, cert))
+		return 0;
+	return err_set(&s->why, -EKEYREVOKED, "permission",
+		       "the peer's certificate is from one that is revoked");
+}
+
 static int x509_error_of(int r)
 {
 	return r == -EKEYREVOKED   ? X509_V_ERR_CERT_REVOKED
@@ -76,8 +84,10 @@ int tls_verify(int good, X509_STORE_CTX *ctx)
 		return 0;
 	}
 	if (X509_STORE_CTX_get_error_depth(ctx) > 0)
-		return 1;
-	r = check_peer(s, X509_STORE_CTX_get_current_cert(ctx), &s->why);
+		r = check_issuer(s, X509_STORE_CTX_get_current_cert(ctx));
+	else
+		r = check_peer(s, X509_STORE_CTX_get_current_cert(ctx),
+			       &s->why);
 	if (r < 0)
 		X509_STORE_CTX_set_error(ctx, x509_error_of(r));
 	return r == 0;

@@ -54,6 +54,7 @@ uint64_t tls_own_until_ms(const struct tls *t)
 /* Is the peer still one to talk to? */
 static int look(struct tls_stream *s, uint64_t now_ms, struct err *e)
 {
+	const STACK_OF(X509) *chain = SSL_get_peer_cert_chain(s->ssl);
 	X509 *cert;
 	bool revoked;
 
@@ -63,6 +64,10 @@ static int look(struct tls_stream *s, uint64_t now_ms, struct err *e)
 	cert = SSL_get1_peer_certificate(s->ssl);
 	revoked = !cert || tls_set_revoked(&s->tls->set, cert);
 	X509_free(cert);
+	/* Who signed it may be revoked as well. */
+	for (int i = 0; i < sk_X509_num(chain); i++)
+		revoked |= tls_set_revoked(&s->tls->set,
+					   sk_X509_value(chain, i));
 	return revoked ? err_set(e, -EKEYREVOKED, "permission",
 				 "the peer's certificate is revoked")
 		       : 0;

@@ -445,4 +445,5 @@ def main():
     globals()[scenario](lambda: Client(directory, address, name), *rest)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -228,7 +228,60 @@ static const struct {
 	{"{\"program\":\"img\",\"op\":\"prune\"}", NULL, "permission"},
 	{"{\"program\":\"img\",\"op\":\"ls\",\"match\":\"root/x\"}", NULL,
 	 "permission"},
+	/* No value is absent to one who looks and there to another. */
+	{"{\"program\":\"ps\",\"sandbox\":null}", "root/rl", NULL},
+	{"{\"program\":\"ps\",\"sandbox\":\"\"}", NULL, "bad_value"},
+	{"{\"program\":\"ps\",\"sandbox\":5}", NULL, "bad_value"},
+	{"{\"program\":\"ps\",\"sandbox\":[\"a\"]}", NULL, "bad_value"},
+	{"{\"program\":\"pause\",\"sandbox\":null,\"task\":\"t\"}", "root/rl",
+	 NULL},
+	{"{\"program\":\"net\",\"sandbox\":\"\",\"task\":\"t\"}", NULL,
+	 "bad_value"},
+	{"{\"program\":\"fork\",\"sandbox\":null,\"op\":\"list\"}", "root/rl",
+	 NULL},
+	{"{\"program\":\"fork\",\"sandbox\":false,\"from\":\"s\","
+	 "\"project\":\"root/x\"}",
+	 NULL, "bad_value"},
+	{"{\"program\":\"fork\",\"from\":[\"root/x/s\"]}", NULL, "bad_value"},
+	{"{\"program\":\"pause\",\"task\":null}", NULL, "missing_field"},
+	{"{\"program\":\"pause\",\"labels\":7}", NULL, "bad_value"},
+	{"{\"program\":\"run\",\"image\":{\"a\":\"root/x/y\"}}", NULL,
+	 "bad_value"},
+	{"{\"program\":\"run\",\"layers\":[[\"root/x/y\"]]}", NULL,
+	 "bad_value"},
+	{"{\"program\":\"run\",\"project\":\"root/rl2\"}", NULL, "permission"},
+	{"{\"program\":\"run\",\"key\":\"\"}", NULL, "bad_value"},
+	{"{\"program\":\"img\",\"op\":\"ls\",\"digests\":true}", NULL,
+	 "permission"},
+	{"{\"program\":\"img\",\"op\":\"ls\",\"match\":\"root/rl*\"}", NULL,
+	 "permission"},
+	{"{\"program\":\"drain\"}", NULL, "permission"},
 };
+
+/* Whoever has it under way when bindings change. */
+static void holds(void)
+{
+	static const struct {
+		const char *req, *within;
+		bool may;
+	} cases[] = {
+		{"{\"program\":\"exec\"}", "root/rl", true},
+		{"{\"program\":\"exec\"}", "root/rl/a", true},
+		{"{\"program\":\"exec\"}", "root", false},
+		{"{\"program\":\"exec\"}", "root/rl2", false},
+		{"{\"program\":\"pause\"}", "root/rl", false},
+		{"{\"program\":\"ping\"}", "root/rl", true},
+	};
+	const struct auth_who who = {"dsec://client/a", "root/rl", AUTH_EXEC};
+
+	for (size_t i = 0; i < array_len(cases); i++) {
+		auto_json json_t *req = parse(cases[i].req);
+
+		ok(auth_holds(&who, req, cases[i].within) == cases[i].may,
+		   "%s in %s", cases[i].req, cases[i].within);
+		ok(!auth_holds(NULL, req, cases[i].within), "... of nobody");
+	}
+}
 
 static void narrow(void)
 {
@@ -257,5 +310,6 @@ int main(void)
 	needs();
 	within();
 	narrow();
+	holds();
 	return tap_done();
 }
