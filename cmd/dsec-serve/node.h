@@ -18,7 +18,8 @@
  *   {"op":"retire"}: end when there is nothing to do
  * starter to worker: {"op":"start","name","user","group","root","limits"} with
  *   "listen"; {"op":"tls","ca","cert","key","crl"}: texts; and as above.
- * worker to starter: {"event":"ready","address":..}
+ * worker to starter: {"event":"ready","address":..}, {"event":"alone"}: it has
+ *   no way to a keeper any more
  */
 #define ROLE_FD 3 /* of the other two: to the starter */
 
