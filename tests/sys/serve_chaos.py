@@ -16,6 +16,7 @@ from dsec.errors import ConnectionLost, DSecError, NotFound
 from world import World, stop_by_signal, wait_until
 
 CALLS = int(os.environ.get("CHAOS_CALLS", "300"))
+BRIEF = CALLS < 1000
 JOBS_AT_ONCE = 8
 CALLS_OF_A_JOB = 14
 HELPERS = (("dsec-run",), ("dsec-exec",), ("dsec-pause",), ("dsec-fork",),
@@ -147,7 +148,7 @@ class Killer:
         once[11:11] = [lambda: self.upgrade(True), self.control,
                        lambda: self.part("worker")]
         once += [lambda: self.upgrade(False), lambda: self.part("keeper"),
-                 self.starter, lambda: self.partition(7)]
+                 self.starter, lambda: self.partition(7 if BRIEF else 13)]
         return once * rounds
 
 
