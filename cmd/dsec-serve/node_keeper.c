@@ -55,17 +55,35 @@ static void bury(struct keeper *k)
 	keeper_settled(k);
 }
 
+bool keeper_full(const struct channel *ch)
+{
+	return ch->chan.out.len > OUT_FULL;
+}
+
+void keeper_hold(struct channel *ch, struct once *o)
+{
+	ch->holds = true;
+	once_hold(o, true);
+}
+
+/* What was held for a worker that had much to take: however that went. */
+static void go_on(struct channel *ch)
+{
+	if (!ch->holds || keeper_full(ch))
+		return;
+	ch->holds = false;
+	for (struct errand *c = ch->errands; c; c = c->next)
+		if (c->once)
+			once_hold(c->once, false);
+}
+
 static int flush(struct channel *ch)
 {
 	if (chan_flush(&ch->chan, NULL) < 0 || ch->chan.out.len > OUT_MAX)
 		return -EPIPE;
+	go_on(ch);
 	return loop_mod(ch->keeper->loop, &ch->src,
 			ch->chan.out.len ? EPOLLIN | EPOLLOUT : EPOLLIN, NULL);
-}
-
-bool keeper_full(const struct channel *ch)
-{
-	return ch->chan.out.len > OUT_FULL;
 }
 
 static json_t *with_names(int64_t n, const json_t *rec,
@@ -122,16 +140,6 @@ void keeper_send(struct channel *ch, int64_t n, const json_t *rec,
 			       NULL);
 }
 
-/* What was held for a worker that had much to take. */
-static void go_on(struct channel *ch)
-{
-	if (keeper_full(ch))
-		return;
-	for (struct errand *c = ch->errands; c; c = c->next)
-		if (c->once)
-			once_hold(c->once, false);
-}
-
 static void on_channel(struct loop *l, struct loop_source *s, uint32_t events)
 {
 	struct channel *ch = s->arg;
@@ -140,12 +148,8 @@ static void on_channel(struct loop *l, struct loop_source *s, uint32_t events)
 	int r = -EAGAIN;
 
 	(void)l;
-	if (events & EPOLLOUT) {
-		if (flush(ch) < 0)
-			channel_close(ch);
-		else
-			go_on(ch);
-	}
+	if ((events & EPOLLOUT) && flush(ch) < 0)
+		channel_close(ch);
 	if (!ch->dead && (events & ~(uint32_t)EPOLLOUT))
 		r = chan_read(&ch->chan, &e);
 	while (r > 0 && !ch->dead) {

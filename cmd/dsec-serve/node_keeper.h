@@ -46,6 +46,7 @@ struct channel {
 	struct loop_source src;
 	struct errand *errands;
 	bool dead;
+	bool holds; /* some of what its errands read, until there is room */
 };
 
 struct part;
@@ -175,8 +176,10 @@ void walk_cancel(struct errand *c);
 /* keeper_send(ch, n, rec, fds): ${rec} is borrowed, descriptors are taken. */
 void keeper_send(struct channel *ch, int64_t n, const json_t *rec,
 		 struct relay_fds *fds);
-/* keeper_full(ch): enough waits for it: hold what can be held. */
+/* keeper_full(ch): enough waits for it: hold what can be held.
+ * keeper_hold(ch, o): until there is room again. */
 bool keeper_full(const struct channel *ch);
+void keeper_hold(struct channel *ch, struct once *o);
 /* keeper_settled(k): a call ended. */
 void keeper_settled(struct keeper *k);
 /* keeper_state(k): what it says of itself: a new object, or NULL. */

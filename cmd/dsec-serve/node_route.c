@@ -237,7 +237,7 @@ static void on_once(void *arg, json_t *rec)
 		json_object_set(c->req, "record", rec);
 	}
 	if (c->channel && keeper_full(c->channel))
-		once_hold(c->once, true);
+		keeper_hold(c->channel, c->once);
 }
 
 static void on_once_end(void *arg, int status)
