@@ -130,18 +130,26 @@ static int write_conf(int dir, const char *name, const struct args *a,
 	return write_json(dir, "serve.json", j, e);
 }
 
+static int find_user(const char *user, const struct passwd **ret, struct err *e)
+{
+	*ret = user ? getpwnam(user) : NULL;
+	if (user && !*ret)
+		return err_set(
+			e, -ENOENT, "user_unknown",
+			"there is no user '%.64s': useradd --system %.64s "
+			"makes one",
+			user, user);
+	return 0;
+}
+
 /* The control is not root, and its key is nobody else's. */
 static int give_key(int dir, const char *user, struct err *e)
 {
 	const struct passwd *pw;
+	int r = find_user(user, &pw, e);
 
-	if (!user)
-		return 0;
-	errno = 0;
-	pw = getpwnam(user);
-	if (!pw)
-		return err_set(e, -ENOENT, "user_unknown",
-			       "there is no user '%.64s'", user);
+	if (r < 0 || !pw)
+		return r;
 	if (fchownat(dir, "control.key", pw->pw_uid, pw->pw_gid,
 		     AT_SYMLINK_NOFOLLOW) < 0)
 		return err_sys(e, errno, "give control.key to %.64s", user);
@@ -176,6 +184,7 @@ int verb_init(const struct args *a, struct err *e)
 {
 	auto_close int dir = -1;
 	char name[TLS_NAME_MAX + 1];
+	const struct passwd *pw;
 	int r;
 
 	own_name(name, sizeof(name));
@@ -184,7 +193,9 @@ int verb_init(const struct args *a, struct err *e)
 			       a->name);
 	if (a->name)
 		snprintf(name, sizeof(name), "%s", a->name);
-	r = fd_mkdir_p(a->words[0], 0755, e);
+	r = find_user(a->user, &pw, e); /* before anything is made */
+	if (r == 0)
+		r = fd_mkdir_p(a->words[0], 0755, e);
 	if (r < 0)
 		return r;
 	dir = open(a->words[0], O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -195,6 +195,22 @@ static bool host_ok(const char *host, bool *ret_ip)
 			     "LMNOPQRSTUVWXYZ0123456789.-") == strlen(host));
 }
 
+/* IPv6 last: socat 1.7, asked for an IPv4 address, gives up at the first one.
+ */
+static int add_hosts(const struct make_cert *want, bool ipv6, struct buf *b)
+{
+	int r = 0;
+	bool ip;
+
+	for (size_t i = 0; r == 0 && i < want->nhosts; i++) {
+		host_ok(want->hosts[i], &ip);
+		if (ipv6 == (strchr(want->hosts[i], ':') != NULL))
+			r = buf_addf(b, ",%s:%s", ip ? "IP" : "DNS",
+				     want->hosts[i]);
+	}
+	return r;
+}
+
 static int alt_names(const struct make_cert *want, struct buf *b, struct err *e)
 {
 	char uri[TLS_URI_MAX];
@@ -206,14 +222,16 @@ static int alt_names(const struct make_cert *want, struct buf *b, struct err *e)
 	if (want->nhosts > HOSTS_MAX)
 		return err_set(e, -EINVAL, "bad_value",
 			       "%d hosts of a certificate at most", HOSTS_MAX);
-	for (size_t i = 0; r == 0 && i < want->nhosts; i++) {
+	for (size_t i = 0; i < want->nhosts; i++)
 		if (!host_ok(want->hosts[i], &ip))
 			return err_set(e, -EINVAL, "bad_value",
 				       "'%s' is neither a host's name nor an "
 				       "address",
 				       want->hosts[i]);
-		r = buf_addf(b, ",%s:%s", ip ? "IP" : "DNS", want->hosts[i]);
-	}
+	if (r == 0)
+		r = add_hosts(want, false, b);
+	if (r == 0)
+		r = add_hosts(want, true, b);
 	return r < 0 ? err_sys(e, ENOMEM, "make a certificate") : 0;
 }
 

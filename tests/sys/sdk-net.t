@@ -16,12 +16,18 @@ net_world
 sdk_need
 echo '{"cpu_overcommit":500}' >"$DSEC_CONFIG/node.json"
 sdk_init
-trap 'sdk_stop_all; net_end; tree_end $?' EXIT
+# shellcheck disable=SC2317 # by the trap
+end() {
+	sdk_stop_all
+	net_end
+	tree_end "$1"
+}
+trap 'end $?' EXIT
 
 for where in local node control; do
 	[ "$where" = local ] || sdk_start "$where"
 	if [ "$where" = control ]; then
-		sdk_live
+		sdk_live 1
 	fi
 	# shellcheck disable=SC2086 # a list of words
 	sdk_tests "$where" ${SDK_TESTS-live_net}

@@ -1,103 +1,141 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The Python SDK over TLS: the tests of sdk-local.t with a node of dsec-serve
-# between, and through a control; daemons that are killed meanwhile.
+# The Python SDK over TLS: the tests and examples of sdk-local.t at a node of
+# dsec-serve and through a control; who is revoked meanwhile (field report 101),
+# bursts (field report 106), a node that is lost (field report 107), and daemons
+# that are killed.  SDK_TESTS picks some of the tests.
 # shellcheck source=tests/tap.sh
 . "$(dirname "$0")/../tap.sh"
-need_root
-need_tools python3 jq
-python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' ||
-	plan_skip_all "needs Python 3.9"
 tree_new
+# shellcheck source=tests/sys/sdk.sh
+. "$(dirname "$0")/sdk.sh"
+sdk_need
 echo '{"cpu_overcommit":500}' >"$DSEC_CONFIG/node.json"
-sdk=$PWD/share/python
-PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$sdk
-export PYTHONDONTWRITEBYTECODE PYTHONPATH
+# shellcheck source=tests/sys/matrix.sh
+. "$(dirname "$0")/matrix.sh"
+sdk_image
+sdk_init
 
-# What a program says as TAP, counted on in ours.
-while_tap() { # FILE
-	while IFS= read -r line; do
-		case $line in
-		"ok "* | "not ok "*)
-			said=${line#* - }
-			case $line in
-			*"# SKIP "*) skip "${said%% # SKIP*}" "${line#*# SKIP }" ;;
-			"ok "*) ok 0 "$said" ;;
-			*) ok 1 "$said" ;;
-			esac ;;
-		"#"*) printf '%s\n' "$line" ;;
-		esac
-	done <"$1"
+# A second node, in a tree of its own, that is to be lost.
+n2=''
+as_n2="env DSEC_RUN=$T/n2/run DSEC_LIB=$T/n2/lib DSEC_CONFIG=$T/n2
+	DSEC_CGROUP=$DSEC_CGROUP-2"
+n2_init() {
+	mkdir -p "$T/n2/run" "$T/n2/lib"
+	chmod 700 "$T/n2/run" "$T/n2/lib"
+	dsec-serve issue "$SDK_SERVE" --node n2 --host 127.0.0.1 \
+		--out "$T/n2/node" >"$T/null"
+	cp "$SDK_SERVE/ca.pem" "$SDK_SERVE/crl.pem" "$T/n2"
+	jq '.name = "n2" | del(.control) | .node.listen = ["127.0.0.1:0"]' \
+		"$SDK_SERVE/serve.json" >"$T/n2/serve.json"
+	n2_start
+	# It is to come back where it was.
+	sed "s/127.0.0.1:0/$n2_address/" "$T/n2/serve.json" >"$T/j"
+	mv "$T/j" "$T/n2/serve.json"
+	jq --arg a "$n2_address" '.control.nodes += [{name:"n2",address:$a}]' \
+		"$SDK_SERVE/serve.json" >"$T/j"
+	mv "$T/j" "$SDK_SERVE/serve.json"
 }
-
-D=$T/serve
-dsec-serve init "$D" --name n1 >"$T/init"
-ok $? "certificates and configuration" || diag "$(cat "$T/init")"
-python3 - "$D" <<'END'
-import json, socket, sys
-ports = []
-for _ in range(2):
-    s = socket.socket()
-    s.bind(("127.0.0.1", 0))
-    ports.append((s, "127.0.0.1:%d" % s.getsockname()[1]))
-node, control = (p for _, p in ports)
-with open(sys.argv[1] + "/serve.json") as f:
-    conf = json.load(f)
-conf["node"]["listen"] = [node]
-conf["control"]["listen"] = [control]
-conf["control"]["nodes"] = [{"name": "n1", "address": node}]
-with open(sys.argv[1] + "/serve.json", "w") as f:
-    json.dump(conf, f)
-for name, address in (("node", node), ("control", control)):
-    with open(sys.argv[1] + "/client.json") as f:
-        client = json.load(f)
-    client["addresses"] = [address]
-    with open("%s/%s-client.json" % (sys.argv[1], name), "w") as f:
-        json.dump(client, f)
-END
-
+n2_start() {
+	: >"$T/ready-n2"
+	# shellcheck disable=SC2086 # words
+	$as_n2 dsec-serve node "$T/n2" --ready-fd 9 9>"$T/ready-n2" \
+		>>"$T/n2.log" 2>&1 </dev/null &
+	n2=$!
+	wait_for 30 grep -q ready "$T/ready-n2"
+	ok $? "a second node serves" || diag "$(cat "$T/n2.log")"
+	read -r _ n2_address <"$T/ready-n2"
+}
+n2_stop() {
+	[ -n "$n2" ] || return 0
+	kill "$n2"
+	wait "$n2"
+	n2=''
+}
+n2_gone() {
+	find /sys/fs/cgroup -depth -type d -path "*/$DSEC_CGROUP-2*" \
+		-exec rmdir {} + 2>"$T/null"
+	[ -z "$(find /sys/fs/cgroup -type d -path "*/$DSEC_CGROUP-2*" 2>"$T/null")" ]
+}
+n2_end() {
+	n2_stop
+	# shellcheck disable=SC2086 # words
+	$as_n2 timeout 20 dsec-pause --stop --grace 0 --project root \
+		</dev/null >"$T/null" 2>&1
+	wait_for 10 n2_gone || diag "groups of the second node are left"
+	awk -v a="$T/n2/" 'index($5, a) == 1 { print $5 }' /proc/self/mountinfo |
+		while read -r mount; do umount "$mount"; done
+}
 # shellcheck disable=SC2317 # by the trap
-serve_end() {
-	[ -z "${control-}" ] || kill "$control"
-	[ -z "${node-}" ] || kill "$node"
-	wait
+end() {
+	sdk_stop_all
+	n2_end
 	tree_end "$1"
 }
-trap 'serve_end $?' EXIT
-start() { # ROLE
-	mkfifo "$T/ready-$1"
-	dsec-serve "$1" "$D" --ready-fd 3 3>"$T/ready-$1" 2>"$T/$1.log" &
-	pid=$!
-	timeout 20 cat "$T/ready-$1" >"$T/ready" &
-	ready=$!
-	wait_for 20 grep -q ready "$T/ready"
-	ok $? "the $1 serves" || diag "$(cat "$T/$1.log")"
-	kill "$ready" 2>"$T/null"
-}
-live() { # ROLE TEST...
-	SDK_REMOTE=$D/$1-client.json
-	export SDK_REMOTE
-	shift
-	timeout 200 python3 "$sdk/tests/tap.py" "$@" >"$T/tap" 2>"$T/err"
-	status=$?
-	while_tap "$T/tap"
-	is "$status" 0 "the tests end well" || diag "$(tail -n 40 "$T/err")"
-}
+trap 'end $?' EXIT
 
-dsec-run --detach -- true >"$T/warm" </dev/null
-dsec-pause --stop "$(jq -r .sandbox "$T/warm")" >"$T/null"
-start node
-node=$pid
-# shellcheck disable=SC2086 # a list of words
-live node ${SDK_TESTS-live}
-start control
-control=$pid
-# shellcheck disable=SC2086 # a list of words
-live control ${SDK_TESTS-live.Streams live.Life}
-kill "$control"
-control=''
+sdk_warm
+sdk_start node # its lock, root and audit log stay
+sdk_stop node
+leak_start
+sdk_start node
+n2_init
+sdk_start control
+sdk_live 2
+
+# The SDK makes one there: not on the node of this tree.
+sdk_as control
+SDK_LOST=$(timeout 60 python3 - "$(dsec-admit --report </dev/null | jq -r .node)" <<-'END'
+	import asyncio, sys, dsec
+	async def main():
+	    async with dsec.DSecClient() as c:
+	        sb = await c.run_sandbox(dsec.DSecRunArgs(
+	            memory_limit_mb=32, extra={"avoid": [sys.argv[1]]}))
+	        await sb.files.write("/tmp/kept", "kept")
+	        print(sb.id)
+	asyncio.run(main())
+	END
+)
+export SDK_LOST
+isnt "$SDK_LOST" "" "a sandbox on the second node"
+n2_stop
+lost_at=$(now_s)
+sdk_tests control live_lost.Lost.test_away
+
+if [ -n "${SDK_TESTS-}" ]; then
+	# shellcheck disable=SC2086 # a list of words
+	sdk_tests node $SDK_TESTS
+	# shellcheck disable=SC2086
+	sdk_tests control $SDK_TESTS
+else
+	sdk_tests node live live_kinds live_copies live_denied
+	sdk_tests control live.Streams live.Life live.Ports live_kinds \
+		live_copies live_denied live_burst
+	sdk_examples node
+	sdk_examples control
+fi
+
+is_lost() {
+	DSEC_SERVER='' dsec-serve client nodes </dev/null 2>"$T/null" |
+		grep -q '"state":"lost"'
+}
+sdk_as control
+wait_for 150 is_lost
+ok $? "after two minutes a node is lost"
+took=$(($(now_s) - lost_at))
+ok $((took < 118)) "and not before ($took s)"
+sdk_tests control live_lost.Lost.test_lost
+n2_start
+sdk_live 2
+sdk_tests control live_lost.Lost.test_back
+n2_end
+sdk_stop control
+
 # Calls while daemons are killed; it starts controls of its own.
-SDK_SERVE=$D SDK_NODE_LOG=$T/node.log
-export SDK_SERVE SDK_NODE_LOG
-live control "${SDK_CHAOS-live_chaos}"
+SDK_NODE_LOG=$T/node.log
+export SDK_NODE_LOG
+sdk_tests control "${SDK_CHAOS-live_chaos}"
+is "$(dsec-ps </dev/null)" "" "no sandbox is left"
+sdk_stop node
+leak_check
 done_testing

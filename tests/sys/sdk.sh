@@ -9,7 +9,7 @@
 #   sdk_image                after matrix.sh: an image that can be checkpointed is
 #                            SDK_IMAGE, or SDK_NO_ENGINE says why there is none
 #   sdk_init                 an authority and a client, in $SDK_SERVE
-#   sdk_live                 the control sees its node
+#   sdk_live N               the control sees so many nodes
 #   sdk_start ROLE           it serves; sdk_stop ROLE, sdk_stop_all
 #   sdk_warm                 a node has had its first sandboxes
 
@@ -145,21 +145,21 @@ sdk_init() {
 sdk_start() { # ROLE
 	: >"$T/ready-$1"
 	dsec-serve "$1" "$SDK_SERVE" --ready-fd 9 9>"$T/ready-$1" \
-		2>>"$T/$1.log" </dev/null &
+		>>"$T/$1.log" 2>&1 </dev/null &
 	eval "SDK_$1=$!"
 	wait_for 30 grep -q ready "$T/ready-$1"
 	ok $? "the $1 serves" || diag "$(cat "$T/$1.log")"
 }
 
-# The control sees its node.
-sdk_live() {
-	wait_for 30 sdk_is_live
-	ok $? "the control has its node"
+# The control sees so many nodes.
+sdk_live() { # N
+	wait_for 30 sdk_is_live "$1"
+	ok $? "the control has its nodes" || diag "$(cat "$T/nodes")"
 }
-sdk_is_live() {
+sdk_is_live() { # N
 	DSEC_CLIENT=$SDK_SERVE/control-client.json DSEC_SERVER='' \
-		dsec-serve client nodes </dev/null 2>"$T/null" |
-		grep -q '"state":"live"'
+		dsec-serve client nodes </dev/null >"$T/nodes" 2>&1
+	[ "$(grep -c '"state":"live"' "$T/nodes")" -eq "$1" ]
 }
 
 sdk_stop() { # ROLE

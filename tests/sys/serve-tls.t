@@ -17,6 +17,9 @@ client() { # WHAT [ARG...]
 
 # --- certificates ------------------------------------------------------------
 
+run dsec-serve init "$D" --user no-such-user
+like "$err" "no user 'no-such-user'" "a user who is not there is told of"
+ok "$([ ! -e "$D" ]; echo $?)" "before anything is made"
 run dsec-serve init "$D" --name c1
 is "$status" 0 "an authority is made" || diag "$err"
 json_is "$(printf '%s\n' "$out" | jq -s '[.[].identity]')" \

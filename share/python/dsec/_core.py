@@ -111,6 +111,7 @@ class Core:
         end = None if timeout is None else began + timeout
         failing: Optional[float] = None
         attempt = 0
+        unsure = False  # it may have been done, and nobody told us
         while True:
             attempt += 1
             tried = time.monotonic()
@@ -118,9 +119,15 @@ class Core:
             try:
                 records = await self._once(program, fields, end, on_event,
                                            last, orphan, select)
+            except asyncio.CancelledError:
+                if unsure and orphan is not None:
+                    self.background(self._resolve(program, fields, last,
+                                                  orphan))
+                raise
             except Lost as lost:
                 error = ConnectionLost(str(lost))
                 again = repeatable or not lost.sent
+                unsure = unsure or lost.sent
             else:
                 if len(records) != 1 or records[0].get("ok") is not False:
                     return records
@@ -140,7 +147,22 @@ class Core:
                 raise error
             if end is not None and now + delay > end:
                 raise error
-            await asyncio.sleep(delay)
+            try:
+                await asyncio.sleep(delay)
+            except asyncio.CancelledError:
+                if unsure and orphan is not None:
+                    self.background(self._resolve(program, fields, last,
+                                                  orphan))
+                raise
+
+    async def _resolve(self, program: str, fields: Line,
+                       last: Callable[[List[Line]], bool],
+                       orphan: OnEvent) -> None:
+        """What a call made that was given up while nobody knew whether it
+        had: the same key answers that."""
+        for record in await self.call(program, fields, last=last,
+                                      timeout=self.timeout):
+            orphan(record)
 
     async def _once(self, program: str, fields: Line, end: Optional[float],
                     on_event: Optional[OnEvent],

@@ -187,7 +187,7 @@ class _Filter:
                 return await pending.done
             except asyncio.CancelledError:
                 self._cancel(proc, number)
-                kept = number in self._pending and pending.abandon()
+                kept = pending.abandon() and number in self._pending
                 raise
             finally:
                 if not kept:

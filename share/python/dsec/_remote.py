@@ -209,7 +209,7 @@ class Connection:
                 return (await pending.done)[-1]
             except asyncio.CancelledError:
                 self.post({"id": self.new_id(), "cancel": number})
-                kept = number in self.pending and pending.abandon()
+                kept = pending.abandon() and number in self.pending
                 raise
             finally:
                 if not kept:

@@ -154,7 +154,8 @@ class Pending:
         return True
 
     def abandon(self) -> bool:
-        """The caller is gone; True where the answer matters all the same."""
+        """The caller is gone; True where the answer matters all the same.
+        It may just have come, and the caller not have been told."""
         self.abandoned = True
         if self._orphan is None:
             return False

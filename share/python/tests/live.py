@@ -466,7 +466,7 @@ class Life(Live):
         report = await self.client.request("report")
         self.assertIn("memory_mb", str(report))
         with self.assertRaises(dsec.NotFound) as e:
-            await self.client.request("img", op="ls")
+            await self.client.request("img", op="inspect", name="root/no:1")
         self.assertEqual(e.exception.code, "image_unknown")
         with self.assertRaises(dsec.DSecError):
             await self.client.request("no-such-program")
@@ -535,8 +535,8 @@ class Ports(Live):
                  "127.0.0.1", "--protocol", "HTTP/1.1"], cwd="/tmp/www") as p:
             self.assertIn(b"Serving HTTP", await p.stdout.readline(timeout=60))
             reader, writer = await sb.connect(8000, timeout=20)
-            for path, status in (("page", b"200"), ("none", b"404"),
-                                 ("page", b"200")):  # and it is kept open
+            for path, status in (("page", b"200"), ("page", b"200"),
+                                 ("none", b"404")):  # and it is kept open
                 writer.write(f"GET /{path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
                 head = await reader.readuntil(b"\r\n\r\n")
                 self.assertEqual(head.split()[1], status)

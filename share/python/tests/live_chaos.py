@@ -19,6 +19,7 @@ class Chaos(unittest.IsolatedAsyncioTestCase):
     def start_control(self):
         self.control = subprocess.Popen(
             ["dsec-serve", "control", os.environ["SDK_SERVE"]],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL)
 
     async def asyncSetUp(self):

@@ -578,6 +578,41 @@ class Calls(Fake):
                 stopped = {r["sandbox"] for r in server.requests
                            if r["program"] == "pause" and r["op"] == "stop"}
 
+    async def test_just_made(self):
+        """cancelled as its answer comes, or after a lost one: stopped, too"""
+        for lose in (0, 1):
+            act = Keyed(lose)
+            server = await self.server(act)
+            client = await self.client(server)
+            if lose:
+                client._core.retry.max_delay = 30
+                client._core._delay = lambda error, attempt: 1.0
+            task = asyncio.ensure_future(client.run_sandbox(DSecRunArgs()))
+            while not server.requests:
+                await asyncio.sleep(0)
+            if lose:
+                await asyncio.sleep(0.2)  # until it waits to ask again
+            else:
+                c = client._core.transport._connection
+                pending, = c.pending.values()
+                take = pending.take
+
+                def taken(line):
+                    try:
+                        return take(line)
+                    finally:
+                        task.cancel()
+                pending.take = taken
+            if lose:
+                task.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+            end = time.monotonic() + 10
+            while ("pause", "stop") not in act.acted:
+                self.assertLess(time.monotonic(), end)
+                await asyncio.sleep(0.01)
+            self.assertEqual(act.acted.count(("run", None)), 1)
+
     async def test_deadline(self):
         """a server that says nothing: the deadline and a little more"""
         async def handle(conn, req):
