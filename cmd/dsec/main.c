@@ -129,6 +129,8 @@ static int help(void)
 		if (find(programs[i].name, path) == 0)
 			dprintf(STDOUT_FILENO, "  %-8s %s\n", programs[i].name,
 				programs[i].what);
+	dprintf(STDOUT_FILENO, "  --server HOST:PORT  of a control or node "
+			       "that does it\n");
 	return EXIT_OK;
 }
 
