@@ -56,6 +56,18 @@ like "$(cat "$D/lib/systemd/system/dsec-serve-node.service")" \
 	PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$D/share/dsec/python \
 		python3 -c 'import dsec.sync'
 ok $? "the Python package is"
+if [ -x /usr/bin/pip ]; then
+	PIP_NO_INDEX=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
+		run /usr/bin/pip install -q --root-user-action=ignore \
+		--target "$T/site" "$D/share/dsec/python"
+	is "$status" 0 "pip installs it, offline" || diag "$err"
+	run env PYTHONPATH="$T/site" /usr/bin/python3 -c 'import dsec.sync, os
+print(dsec.__version__, os.listdir(os.path.dirname(dsec.__file__)).count("py.typed"))'
+	is "$out" "$(sed -n 's/^version = "\(.*\)"/\1/p' \
+		share/python/pyproject.toml) 1" "with its version and its types"
+else
+	skip "pip installs it, offline" "needs pip in /usr"
+fi
 [ -f "$D/share/dsec/PROTOCOL.md" ]
 ok $? "the protocol is"
 is "$(find "$T/dest" -type f -newer "$T/dest" -perm /022 | head -n 3)" "" \

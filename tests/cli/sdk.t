@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # The Python SDK without sandboxes: its parts, and the wire against a server
 # that loses replies (field report 100), sends too much and breaks off; eight kinds
-# of failure are eight types (field report 107).
+# of failure are eight types (field report 107), and output in small pieces costs
+# what it should (field report 5).
 # shellcheck source=tests/tap.sh
 . "$(dirname "$0")/../tap.sh"
 need_tools python3

@@ -6,10 +6,12 @@ import glob
 import inspect
 import os
 import re
+import time
 import unittest
 
 import dsec
 from dsec import _wire, errors, sync, types
+from dsec._transport import Channel
 from dsec.errors import error_of
 
 
@@ -196,6 +198,54 @@ class Oldest(unittest.TestCase):
         bad = ast.parse("import asyncio\nasyncio.timeout(1)\nzip(strict=True)\n"
                         "from typing import Self\nanext(x)")
         self.assertEqual(len(list(self.problems(bad))), 4)
+
+
+class Accumulation(unittest.TestCase):
+    """Output in many small pieces (report 5)."""
+
+    def cost(self, pieces):
+        """Processor seconds for so many lines of 64 bytes, by each way of
+        reading them."""
+        class Source(Channel):
+            offsets = {}
+
+            def __init__(self):
+                self.left = pieces
+
+            async def read(self, stream):
+                self.left -= 1
+                return b"x" * 63 + b"\n" if self.left >= 0 else b""
+
+            async def write(self, data):
+                pass
+
+            close_stdin = record = close = write
+
+        async def main():
+            ways = []
+            for way in ("read_all", "readline"):
+                p = dsec.Process(None, "s", Source(), ("stdout",), False, False)
+                began = time.process_time()
+                if way == "read_all":
+                    size = len(await p.stdout.read_all())
+                else:
+                    size = 0
+                    while True:
+                        line = await p.stdout.readline()
+                        if not line:
+                            break
+                        size += len(line)
+                ways.append(time.process_time() - began)
+                self.assertEqual((size, p.stdout.position),
+                                 (64 * pieces, 64 * pieces))
+                self.assertEqual(len(p.stdout.head), 64 * 1024)
+            return ways
+        return asyncio.run(main())
+
+    def test_linear(self):
+        """what reading costs grows with the output, not with its square (5)"""
+        for one, eight in zip(self.cost(10000), self.cost(80000)):
+            self.assertLess(eight, 24 * one)
 
 
 class Args(unittest.TestCase):
