@@ -11,8 +11,8 @@
 #define LATER_MS 1000 /* where it cannot be opened */
 #define HOLD_MS	 5000 /* for that, requests wait */
 
-/* What is done to a sandbox's inside is written before it is done, and synced
- * with what comes next; what makes, ends and changes sandboxes waits for the
+/* What is done to a sandbox's inside is in the log's file before it is done,
+ * and synced behind it; what makes, ends and changes sandboxes waits for the
  * disk. */
 enum weight {
 	WEIGHT_NONE,
@@ -100,7 +100,7 @@ static int add(struct errand *c, const char *code, struct audit_wait *w,
 }
 
 /* Nothing is done that is not in the log. */
-static void on_durable(struct audit_wait *w, int r, const struct err *why)
+static void on_logged(struct audit_wait *w, int r, const struct err *why)
 {
 	struct errand *c = w->arg;
 
@@ -116,9 +116,11 @@ static int enter(struct errand *c, struct err *e)
 {
 	int r;
 
-	if (weight_of(c) == WEIGHT_WRITTEN)
-		return add(c, NULL, NULL, e);
-	c->wait_audit = (struct audit_wait){.fn = on_durable, .arg = c};
+	c->wait_audit = (struct audit_wait){
+		.fn = on_logged,
+		.arg = c,
+		.written = weight_of(c) == WEIGHT_WRITTEN,
+	};
 	c->auditing = true;
 	r = add(c, NULL, &c->wait_audit, e);
 	if (r == 0)
@@ -183,15 +185,11 @@ static void let_in(struct keeper *k)
 {
 	struct err e = {0};
 	struct errand *c;
-	int r;
 
 	while (k->held && k->audit) {
 		c = held_pop(k);
-		r = enter(c, &e);
-		if (r < 0)
+		if (enter(c, &e) < 0)
 			errand_fail(c, &e);
-		else if (r == 0)
-			errand_go(c);
 	}
 }
 

@@ -156,7 +156,7 @@ must_check int route_filter(struct errand *c, enum filter which, struct err *e);
 
 /*
  * keeper_audit(c, e): write down that it is done: 0, it may be; 1: errand_go()
- * comes when it is durable, or errand_fail(); -errno: it must not be.
+ * comes when it is there, or errand_fail(); -errno: it must not be.
  * keeper_deny(c, why): that it was refused.  keeper_note(k, line): that a
  * worker refused something, as its line says.
  */

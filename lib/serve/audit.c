@@ -22,6 +22,18 @@
 /* So many bytes may wait to be durable. */
 #define PENDING_MAX (4 * 1024 * 1024)
 
+/* A place in the log: behind a line, the last up to there. */
+struct mark {
+	off_t len;
+	uint64_t seq;
+	char hash[HASH_SHA256_HEX + 1];
+};
+
+/* Who waits, in the order they came. */
+struct waits {
+	struct audit_wait *first, **last;
+};
+
 struct audit {
 	int fd;
 	char *path;
@@ -31,17 +43,12 @@ struct audit {
 	bool tell_torn;
 	bool spoilt; /* there is more in the file than what is durable */
 
-	/* what is durable: where to go back to when something fails */
-	off_t good_len;
-	uint64_t good_seq;
-	char good_hash[HASH_SHA256_HEX + 1];
-
-	struct buf pending;		  /* lines not written yet */
-	struct audit_wait *first, **last; /* of pending */
-	struct audit_wait *syncing;	  /* of what the child syncs now */
-	off_t sync_len;
-	uint64_t sync_seq;
-	char sync_hash[HASH_SHA256_HEX + 1];
+	struct mark good;   /* what is durable */
+	struct mark wrote;  /* what is in the file */
+	struct mark sync;   /* what is being synced */
+	struct buf pending; /* lines behind what is in the file */
+	struct waits to_write, to_sync;
+	struct audit_wait *syncing;
 	bool busy; /* the child syncs */
 
 	struct loop *loop;
@@ -90,11 +97,12 @@ static int read_last(struct audit *a, off_t len, off_t *ret_end, struct err *e)
 	return 0;
 }
 
-static void keep(struct audit *a, off_t len, uint64_t seq, const char *hash)
+static struct mark mark_of(const struct audit *a, off_t len)
 {
-	a->good_len = len;
-	a->good_seq = seq;
-	memcpy(a->good_hash, hash, sizeof(a->good_hash));
+	struct mark m = {.len = len, .seq = a->seq};
+
+	memcpy(m.hash, a->hash, sizeof(m.hash));
+	return m;
 }
 
 static int lock(struct audit *a, struct err *e)
@@ -126,7 +134,7 @@ static int find_end(struct audit *a, struct err *e)
 	a->tell_torn = a->torn > 0;
 	if (a->torn && ftruncate(a->fd, end) < 0)
 		return err_sys(e, errno, "mend '%s'", a->path);
-	keep(a, end, a->seq, a->hash);
+	a->good = a->wrote = mark_of(a, end);
 	return 0;
 }
 
@@ -158,6 +166,22 @@ static int sync_dir(const char *path, struct err *e)
 /* --- writing ---------------------------------------------------------------
  */
 
+static void put_wait(struct waits *list, struct audit_wait *w)
+{
+	w->next = NULL;
+	*list->last = w;
+	list->last = &w->next;
+}
+
+static struct audit_wait *take_waits(struct waits *list)
+{
+	struct audit_wait *first = list->first;
+
+	list->first = NULL;
+	list->last = &list->first;
+	return first;
+}
+
 static void call_all(struct audit_wait *w, int r, const struct err *why)
 {
 	struct audit_wait *next;
@@ -168,69 +192,99 @@ static void call_all(struct audit_wait *w, int r, const struct err *why)
 	}
 }
 
-/* Off with what is not durable. */
+/* Off with what is behind the lines of the file. */
 static int cut(struct audit *a, struct err *e)
 {
 	int r;
 
 	do
-		r = ftruncate(a->fd, a->good_len);
+		r = ftruncate(a->fd, a->wrote.len);
 	while (r < 0 && errno == EINTR);
 	a->spoilt = r < 0;
 	return r < 0 ? err_sys(e, errno, "mend '%s'", a->path) : 0;
 }
 
-/* Nothing after what is durable was ever there. */
-static void back(struct audit *a, int r, const struct err *why)
+/* Nothing behind ${to} was ever there. */
+static void back(struct audit *a, const struct mark *to)
 {
-	struct audit_wait *one = a->syncing, *two = a->first;
-
+	a->wrote = *to;
+	a->seq = to->seq;
+	memcpy(a->hash, to->hash, sizeof(a->hash));
+	a->pending.len = 0;
 	/* If this fails too it is tried again before anything is written; the
 	 * next opening takes it off as torn, or finds a line that is whole and
 	 * whose call was refused. */
 	(void)!cut(a, NULL);
-	a->seq = a->good_seq;
-	memcpy(a->hash, a->good_hash, sizeof(a->hash));
-	a->pending.len = 0;
-	a->syncing = a->first = NULL;
-	a->last = &a->first;
-	call_all(one, r, why);
-	call_all(two, r, why);
 }
 
-/* What is pending goes to the file; afterwards it waits for a sync. */
+/* In the file; who does not wait for more is told. */
+static void written(struct audit *a)
+{
+	struct audit_wait *w = take_waits(&a->to_write), *next;
+	struct waits told = {NULL, &told.first};
+
+	for (; w; w = next) {
+		next = w->next;
+		put_wait(w->written ? &told : &a->to_sync, w);
+	}
+	call_all(told.first, 0, NULL);
+}
+
+/* What is pending goes to the file, all or nothing of it. */
 static int write_pending(struct audit *a, struct err *e)
 {
-	int r = a->spoilt ? cut(a, e) : 0;
+	const struct mark wrote = a->wrote;
+	struct err why = {0};
+	int r = 0;
 
-	if (r == 0 && a->pending.len)
-		r = fd_write_all(a->fd, a->pending.data, a->pending.len, e);
-	if (r < 0)
-		return err_wrap(e, r, "'%s'", a->path);
-	a->sync_len = a->good_len + (off_t)a->pending.len;
-	a->sync_seq = a->seq;
-	memcpy(a->sync_hash, a->hash, sizeof(a->hash));
+	if (!a->pending.len)
+		return 0;
+	if (a->spoilt)
+		r = cut(a, &why);
+	if (r == 0)
+		r = fd_write_all(a->fd, a->pending.data, a->pending.len, &why);
+	if (r < 0) {
+		r = err_wrap(&why, r, "'%s'", a->path);
+		if (e)
+			*e = why;
+		back(a, &wrote);
+		call_all(take_waits(&a->to_write), r, &why);
+		return r;
+	}
+	a->wrote = mark_of(a, a->wrote.len + (off_t)a->pending.len);
 	a->pending.len = 0;
-	a->syncing = a->first;
-	a->first = NULL;
-	a->last = &a->first;
+	written(a);
 	return 0;
+}
+
+static bool begin_sync(struct audit *a)
+{
+	if (a->busy || a->wrote.len == a->good.len)
+		return false;
+	a->sync = a->wrote;
+	a->syncing = take_waits(&a->to_sync);
+	return true;
 }
 
 static void synced(struct audit *a, int errnum)
 {
-	struct audit_wait *w = a->syncing;
+	struct audit_wait *w = steal_ptr(a->syncing), *later, *last;
 	struct err why = {0};
+	int r;
 
-	if (errnum) {
-		int r = err_sys(&why, errnum, "sync '%s'", a->path);
-
-		back(a, r, &why);
+	if (!errnum) {
+		a->good = a->sync;
+		call_all(w, 0, NULL);
 		return;
 	}
-	keep(a, a->sync_len, a->sync_seq, a->sync_hash);
-	a->syncing = NULL;
-	call_all(w, 0, NULL);
+	/* What came behind it follows on it. */
+	r = err_sys(&why, errnum, "sync '%s'", a->path);
+	back(a, &a->good);
+	later = take_waits(&a->to_sync);
+	last = take_waits(&a->to_write);
+	call_all(w, r, &why);
+	call_all(later, r, &why);
+	call_all(last, r, &why);
 }
 
 /* --- the child that syncs --------------------------------------------------
@@ -293,7 +347,8 @@ static void child_gone(struct audit *a)
 
 static void arm(struct audit *a)
 {
-	if (a->loop && !a->busy && a->pending.len)
+	if (a->loop &&
+	    (a->pending.len || (!a->busy && a->wrote.len != a->good.len)))
 		loop_timer_set(a->loop, &a->timer, 1);
 }
 
@@ -324,17 +379,10 @@ static void on_child(struct loop *l, struct loop_source *s, uint32_t events)
 static void on_timer(struct loop *l, struct loop_timer *t)
 {
 	struct audit *a = t->arg;
-	struct err why = {0};
-	int r;
 
 	(void)l;
-	if (a->busy || !a->pending.len)
+	if (write_pending(a, NULL) < 0 || !begin_sync(a))
 		return;
-	r = write_pending(a, &why);
-	if (r < 0) {
-		back(a, r, &why);
-		return;
-	}
 	if (a->child >= 0 && fd_send(a->child, "s", 1, &a->fd, 1, 0) == 1) {
 		a->busy = true;
 		return;
@@ -354,7 +402,8 @@ int audit_open(const char *path, struct loop *l, struct audit **ret,
 	if (!a)
 		return err_sys(e, ENOMEM, "audit log");
 	a->child = -1;
-	a->last = &a->first;
+	a->to_write.last = &a->to_write.first;
+	a->to_sync.last = &a->to_sync.first;
 	a->path = strdup(path);
 	a->fd = a->path ? open_file(path, 0, e)
 			: err_sys(e, ENOMEM, "audit log");
@@ -488,11 +537,8 @@ int audit_add(struct audit *a, const struct audit_entry *entry,
 	a->seq++;
 	a->tell_torn = false;
 	memcpy(a->hash, hex, sizeof(hex));
-	if (w) {
-		w->next = NULL;
-		*a->last = w;
-		a->last = &w->next;
-	}
+	if (w)
+		put_wait(&a->to_write, w);
 	arm(a);
 	return 0;
 }
@@ -506,23 +552,18 @@ static void wait_child(struct audit *a)
 
 int audit_sync(struct audit *a, struct err *e)
 {
-	struct err why = {0};
-	uint64_t seq;
+	uint64_t seq = a->seq;
 	int r;
 
 	wait_child(a);
-	if (!a->pending.len)
-		return 0;
-	seq = a->seq;
-	r = write_pending(a, &why);
+	r = write_pending(a, e);
 	if (r < 0)
-		back(a, r, &why);
-	else
+		return r;
+	if (begin_sync(a))
 		synced(a, fdatasync(a->fd) < 0 ? errno : 0);
-	if (a->good_seq >= seq)
-		return 0;
-	return err_set(e, r < 0 ? r : -EIO, "io", "'%s' cannot be written",
-		       a->path);
+	return a->good.seq >= seq ? 0
+				  : err_set(e, -EIO, "io",
+					    "'%s' cannot be written", a->path);
 }
 
 /* Was it moved away, and nothing of anybody's put in its place?  (Who moves
@@ -590,7 +631,7 @@ int audit_reopen(struct audit *a, struct err *e)
 	if (r < 0)
 		return r;
 	a->fd = r;
-	a->good_len = 0;
+	a->good.len = a->wrote.len = 0;
 	a->spoilt = false;
 	r = put_new(a, path, e);
 	if (r == 0) {
@@ -604,6 +645,7 @@ int audit_reopen(struct audit *a, struct err *e)
 	a->tell_torn = was.tell_torn;
 	a->seq = was.seq;
 	memcpy(a->hash, was.hash, sizeof(a->hash));
-	keep(a, was.good_len, was.good_seq, was.good_hash);
+	a->good = was.good;
+	a->wrote = was.wrote;
 	return r;
 }

@@ -48,10 +48,13 @@ struct audit_entry {
 	uint64_t at_ms;	  /* wall clock */
 };
 
-/* Who waits for an entry to be durable; the caller's, until it is called. */
+/* Who waits for an entry to be durable, or (written) to be in the file, where
+ * only a crash of the machine can take it away; the caller's, until it is
+ * called. */
 struct audit_wait {
 	void (*fn)(struct audit_wait *w, int r, const struct err *why);
 	void *arg;
+	bool written;
 	struct audit_wait *next; /* the log's */
 };
 

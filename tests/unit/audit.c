@@ -272,6 +272,8 @@ static void told(struct audit_wait *w, int r, const struct err *why)
 		loop_stop(me->loop, 0);
 }
 
+static bool only_written; /* what those of many() wait for */
+
 static void many(struct audit *a, struct loop *l, unsigned n, unsigned *failed)
 {
 	struct waiting *w = calloc(n, sizeof(*w));
@@ -279,7 +281,9 @@ static void many(struct audit *a, struct loop *l, unsigned n, unsigned *failed)
 
 	*failed = 0;
 	for (unsigned i = 0; i < n; i++) {
-		w[i] = (struct waiting){.w = {.fn = told, .arg = &w[i]},
+		w[i] = (struct waiting){.w = {.fn = told,
+					      .arg = &w[i],
+					      .written = only_written},
 					.loop = l,
 					.left = &left,
 					.failed = failed};
@@ -321,9 +325,17 @@ static void test_loop(void)
 	is_int((long long)verify(path).torn, 0, "nor a part");
 	many(a, l, 5, &failed);
 	is_int(failed, 0, "then it goes on");
+	only_written = true;
+	setrlimit(RLIMIT_FSIZE, &little);
+	many(a, l, 100, &failed);
+	setrlimit(RLIMIT_FSIZE, &was);
+	is_int(failed, 100, "who waits for less than the disk is failed too");
+	many(a, l, 5, &failed);
+	is_int(failed, 0, "and is told when it is in the file");
+	only_written = false;
 	audit_close(a);
 	loop_free(l);
-	ok(verify(path).lines == 105 && !verify(path).bad_line, "as a chain");
+	ok(verify(path).lines == 110 && !verify(path).bad_line, "as a chain");
 }
 
 static bool append_only(bool on)
