@@ -332,6 +332,9 @@ class Chaos(unittest.IsolatedAsyncioTestCase):
             log = os.path.join(node.env["DSEC_LIB"], "serve", "audit.jsonl")
             said = node.program("dsec-serve", "audit", "verify", log)
             self.assertTrue(said[0]["ok"], said)
+        left = [r for n in world.nodes for r in n.program("dsec-ps")]
+        self.assertEqual([r for r in left if r.get("task") == "copies"], [],
+                         "copies that were made twice")
         await until("all have ended", 30, lambda: not any(
             n.live() for n in world.nodes))
         await until("claims are given back", 30, lambda: not any(
