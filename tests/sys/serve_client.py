@@ -362,11 +362,29 @@ def data(number, stream, text):
                        "bytes": len(text)}).encode() + b"\n" + text
 
 
-def several(new, *texts):
-    """Requests one after another on one connection; their final records."""
-    c = new()
+def beside(new, held, *texts):
+    """Requests (a list) that take their time; when a line is read from stdin,
+    others, one after another.  Those that were answered, then the first ones;
+    and how many of these came too early."""
+    c, held = new(), json.loads(held)
+    ends = {}
+    for n, request in enumerate(held):
+        c.send(id=n, **request)
+    sys.stdin.readline()
     for n, text in enumerate(texts):
-        show(**c.ask(**{"id": n + 1, **json.loads(text)}))
+        number = 100 + n
+        c.send(id=number, **json.loads(text))
+        while number not in ends:
+            line = c.line()
+            if "ok" in line and "id" in line:
+                ends[line["id"]] = line
+    show(others=[ends[100 + n] for n in range(len(texts))],
+         early=[n for n in range(len(held)) if n in ends])
+    while len(ends) < len(held) + len(texts):
+        line = c.line()
+        if "ok" in line and "id" in line:
+            ends[line["id"]] = line
+    show(held=[ends[n] for n in range(len(held))])
 
 
 def attached(new, sandbox, count):
