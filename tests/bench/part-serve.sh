@@ -207,23 +207,36 @@ serve_execs() { # SANDBOX
 		'<=' 5000
 }
 
-# What times cannot hide behind: the daemons' own work for one command.
+# serve_beside COUNT COUNTED BEGUN IDLE: COUNTED for each of COUNT, without what
+# IDLE counted in 3 seconds would have come to since BEGUN.
+serve_beside() {
+	echo $((($2 - $4 * ($(now_ms) - $3) / 3000 + $1 / 2) / $1))
+}
+
+# What times cannot hide behind: the daemons' own work for one command, without
+# that of the reports of each second.
 serve_counts() { # SANDBOX
 	n=200
 	daemons="$serve_control $(serve_role worker) $(serve_role keeper)"
 	# shellcheck disable=SC2086 # words
-	was=$(serve_wakes $daemons)
-	serve_rounds "$ctl" "$1" $n >/dev/null
-	# shellcheck disable=SC2086
-	now=$(serve_wakes $daemons)
-	bar "times that control, worker and keeper wake for a command" \
-		"$(((now - was + n / 2) / n))" '' '<=' "$max_wakes" wakes
-	# shellcheck disable=SC2086
-	calls=$(serve_calls $daemons -- serve_rounds "$ctl" "$1" $n)
-	bar "system calls of control, worker and keeper for a command" \
-		$(((calls + n / 2) / n)) '' '<=' "$max_calls" calls
-	# shellcheck disable=SC2086
-	calls=$(serve_calls $daemons -- serve_bytes "$1" $((64 << 20)))
+	{
+		was=$(serve_wakes $daemons)
+		sleep 3
+		still=$(($(serve_wakes $daemons) - was))
+		was=$(serve_wakes $daemons) begun=$(now_ms)
+		serve_rounds "$ctl" "$1" $n >/dev/null
+		wakes=$(($(serve_wakes $daemons) - was))
+		bar "times that control, worker and keeper wake for a command" \
+			"$(serve_beside $n $wakes "$begun" $still)" '' '<=' \
+			"$max_wakes" wakes
+		still=$(serve_calls $daemons -- sleep 3)
+		begun=$(now_ms)
+		calls=$(serve_calls $daemons -- serve_rounds "$ctl" "$1" $n)
+		bar "system calls of control, worker and keeper for a command" \
+			"$(serve_beside $n "$calls" "$begun" "$still")" '' '<=' \
+			"$max_calls" calls
+		calls=$(serve_calls $daemons -- serve_bytes "$1" $((64 << 20)))
+	}
 	bar "system calls of control, worker and keeper for a MiB of output" \
 		$(((calls + 32) / 64)) '' '<=' "$max_mib" calls
 }
