@@ -16,7 +16,7 @@ sdk_image
 
 sdk_warm
 leak_start
-tests=${SDK_TESTS-live live_kinds live_copies examples}
+tests=${SDK_TESTS-live live_kinds.Kinds live_copies examples}
 if [ "$tests" != examples ]; then
 	# shellcheck disable=SC2086 # a list of words
 	sdk_tests local ${tests% examples}
@@ -25,4 +25,8 @@ case $tests in
 *examples) sdk_examples local ;;
 esac
 leak_check
+if [ -z "${SDK_TESTS-}" ]; then
+	sdk_pool
+	sdk_tests local live_kinds.Quota
+fi
 done_testing

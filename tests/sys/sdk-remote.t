@@ -108,10 +108,9 @@ if [ -n "${SDK_TESTS-}" ]; then
 	# shellcheck disable=SC2086
 	sdk_tests control $SDK_TESTS
 else
-	sdk_tests node live live_kinds live_copies live_denied
-	sdk_tests control live.Streams live.Life live.Ports live_kinds \
+	sdk_tests node live live_kinds.Kinds live_copies live_denied
+	sdk_tests control live.Streams live.Life live.Ports live_kinds.Kinds \
 		live_copies live_denied live_burst
-	sdk_examples node
 	sdk_examples control
 fi
 
@@ -138,4 +137,9 @@ sdk_tests control "${SDK_CHAOS-live_chaos}"
 is "$(dsec-ps </dev/null)" "" "no sandbox is left"
 sdk_stop node
 leak_check
+if [ -z "${SDK_TESTS-}" ]; then
+	sdk_pool
+	sdk_start node
+	sdk_tests node live_kinds.Quota
+fi
 done_testing

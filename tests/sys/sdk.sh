@@ -8,6 +8,7 @@
 #   sdk_examples WHERE       run the examples, and look at what they say
 #   sdk_image                after matrix.sh: an image that can be checkpointed is
 #                            SDK_IMAGE, or SDK_NO_ENGINE says why there is none
+#   sdk_pool                 SDK_NO_POOL says why there is none, or is empty
 #   sdk_init                 an authority and a client, in $SDK_SERVE
 #   sdk_live N               the control sees so many nodes
 #   sdk_start ROLE           it serves; sdk_stop ROLE, sdk_stop_all
@@ -112,6 +113,17 @@ sdk_warm() {
 		dsec-pause --stop "$(jq -r .sandbox "$T/warm")" >"$T/null" \
 			</dev/null
 	done
+}
+
+# Disk limits need a pool; it stays as long as the tree.
+sdk_pool() {
+	SDK_NO_POOL="no pool of btrfs can be made here"
+	if command -v mkfs.btrfs >"$T/null" 2>&1; then
+		run dsec-doctor --fix --json --only node --only pool \
+			--pool-size 300M
+		[ "$(field "$out" .features.pool)" != btrfs ] || SDK_NO_POOL=''
+	fi
+	export SDK_NO_POOL
 }
 
 # Ports that are free now; each daemon keeps its own over restarts.

@@ -25,7 +25,7 @@ KINDS = {
 }
 
 
-class Kinds(Live):
+class Typed(Live):
     async def kind(self, name, work):
         cls, infra, retry = KINDS[name]
         with self.assertRaises(dsec.DSecError) as e:
@@ -39,6 +39,8 @@ class Kinds(Live):
             self.assertEqual(e.exception.new_sandbox, retry)
         return e.exception
 
+
+class Kinds(Typed):
     async def test_commands(self):
         """failed, timeout, out of memory: the command's own, no retry (107)"""
         sb = await self.box()
@@ -94,7 +96,9 @@ class Kinds(Live):
         end = await sb.wait(20)
         self.assertEqual((end.outcome, end.infra), ("node-lost", True))
 
-    @unittest.skipIf(POOL, POOL)
+
+@unittest.skipIf(POOL, POOL)
+class Quota(Typed):
     async def test_quota(self):
         """a disk limit: of the sandbox's own doing, no retry (107)"""
         sb = await self.box(disk_limit_mb=32)
