@@ -60,12 +60,15 @@ sdk_as() { # WHERE
 sdk_tests() { # WHERE TEST...
 	sdk_as "$1"
 	shift
-	timeout "${SDK_SECONDS:-240}" python3 "$sdk/tests/tap.py" "$@" >"$T/tap" \
-		2>"$T/err" </dev/null
-	status=$?
-	sdk_tap "$T/tap"
-	is "$status $(cat "$T/err")" "0 " "$sdk_where: the tests end well" ||
-		diag "$(tail -n 40 "$T/err")"
+	for sdk_test; do
+		timeout "${SDK_SECONDS:-240}" python3 "$sdk/tests/tap.py" \
+			"$sdk_test" >"$T/tap" 2>"$T/err" </dev/null
+		status=$?
+		sdk_tap "$T/tap"
+		is "$status $(cat "$T/err")" "0 " \
+			"$sdk_where: $sdk_test ends well" ||
+			diag "$(tail -n 40 "$T/err")"
+	done
 }
 
 sdk_example() { # WHERE NAME
