@@ -181,6 +181,8 @@ must_check int control_audit_open(struct control *c, const char *dir,
 				  struct err *e);
 void control_audit_denied(struct control *c, const struct call *k,
 			  const json_t *rec);
+/* control_audit_cut(c, cl): he may not go on. */
+void control_audit_cut(struct control *c, const struct client *cl);
 /* control_audit_reopen(c): it may have been moved away. */
 void control_audit_reopen(struct control *c);
 

@@ -74,3 +74,19 @@ void control_audit_denied(struct control *c, const struct call *k,
 	if (audit_add(c->audit, &entry, NULL, &e) < 0)
 		log_err(&e);
 }
+
+void control_audit_cut(struct control *c, const struct client *cl)
+{
+	const struct audit_entry entry = {
+		.who = cl->uri,
+		.program = "hello",
+		.op = "cut",
+		.decision = AUDIT_DENY,
+		.code = "permission",
+		.at_ms = clock_wall_ms(),
+	};
+	struct err e = {0};
+
+	if (c->audit && audit_add(c->audit, &entry, NULL, &e) < 0)
+		log_err(&e);
+}

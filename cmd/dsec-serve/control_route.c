@@ -467,12 +467,13 @@ static bool may_go_on(const struct control *c, const struct client *cl)
  * began. */
 static void let_go(void *arg, struct client *cl)
 {
-	const struct control *c = arg;
+	struct control *c = arg;
 	struct err e = {0};
 
 	if (cl->who.kind != TLS_CLIENT || may_go_on(c, cl))
 		return;
 	err_set(&e, -EACCES, "permission", "%s may not any more", cl->uri);
+	control_audit_cut(c, cl);
 	conn_reject(cl->c, NULL, &e);
 }
 

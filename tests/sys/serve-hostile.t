@@ -3,8 +3,7 @@
 # shellcheck disable=SC2013,SC2154 # words; status, out, err come from run
 #
 # Who is let in by a node and its control, confined to a project, and means no
-# good: whatever is asked of both has the same, defined answer (field report
-# 101; 106 and 108 in part).
+# good: whatever is asked of both has the same, defined answer.
 . "$(dirname "$0")/../tap.sh"
 need_root
 need_tools jq python3 openssl
@@ -37,7 +36,7 @@ conf() { # FILTER of serve.json
 hostile() { # ADDRESS SCENARIO [ARGUMENT...]
 	to=$1
 	shift
-	timeout 100 python3 "$here/serve_hostile.py" "$dir" "$to" "$@"
+	timeout 280 python3 "$here/serve_hostile.py" "$dir" "$to" "$@"
 }
 
 one() { # REQUEST [CLIENT]
@@ -49,6 +48,9 @@ denied() { # FILTER of entries that say no
 	jq -c "select(.decision == \"deny\" and $1)" <"$audit"
 }
 
+# What the audit log is on can be filled.
+mkdir -p "$DSEC_LIB/serve"
+mount -t tmpfs -o size=2m,mode=700 none "$DSEC_LIB/serve" || exit 1
 dsec-serve init "$dir" --name n1 --host 127.0.0.1 >/dev/null
 for c in limited other nobody; do
 	dsec-serve issue "$dir" --client "$c" >/dev/null
@@ -171,5 +173,195 @@ one '{"program":"run","task":"t\n{\"seq\":9}\u0007\u001b[2J","name":"x y"}' limi
 run dsec-serve audit verify "$audit"
 is "$status" 0 "words with newlines forge no line" || diag "$out"
 is "$(LC_ALL=C tr -d '\n\040-\176' <"$audit" | wc -c)" 0 "nor does a byte of them control"
+
+# --- lines and streams ---------------------------------------------------------
+
+for at in "$address" "$caddress"; do
+	json_is "$(hostile "$at" odd@limited)" '{"nul":"bad_record end",
+		"raw_nul":"bad_record end","utf8":"bad_record end",
+		"deep":"bad_record end","twice":"bad_record end",
+		"number":"bad_record end","float":"bad_record end",
+		"array":"bad_record end","junk":"bad_record end",
+		"long":"unsupported","ids":7}' "lines that are none end a connection"
+	json_is "$(hostile "$at" large@limited)" '["too_large","ok"]' \
+		"one that grows on its way is refused" '[.grown,.after]'
+	json_is "$(hostile "$at" streams@limited mine)" '{"none":"ok",
+		"credit":"bad_record","minus":"bad_record","huge":"bad_value",
+		"id":"bad_value","name":"bad_value","ended":"bad_record",
+		"window":"bad_record","other":"ok"}' \
+		"bytes and credit that nobody gave end it, and nobody else's"
+	json_is "$(hostile "$at" pretend@limited mine)" \
+		'{"stdout":true,"stderr":true,"exit_code":7,"plain":true,"plain_code":8}' \
+		"output that looks like the daemon's is output"
+done
+json_is "$(hostile "$address" many@limited mine 1030)" '[6,"busy",true,1024]' \
+	"no more than 1,024 requests, which can be cancelled" \
+	'[.refused,.code,.later,.ended]'
+one '{"program":"run","name":"heavy"}' limited >/dev/null
+json_is "$(hostile "$address" heavy@limited heavy 60)" '["busy","ok"]' \
+	"nor more memory than is given to them" '[.refused,.other]'
+one '{"program":"pause","sandbox":"heavy","op":"stop","grace_ms":0}' limited >/dev/null
+json_is "$(hostile "$address" half 600)" '[true,true]' \
+	"connections without a handshake keep nobody out" '[.ok,.quick]'
+
+# --- inside, as root (field report 108: files, words and sockets of the platform) --
+
+inside() { # SHELL, as root in mine
+	one "$(jq -nc --arg c "$1" '{program:"exec", sandbox:"mine", command:$c,
+		inline_kb:512}')" limited | jq -r .stdout
+}
+# shellcheck disable=SC2016 # the sandbox's shell has them; its own words are no find
+inside 'for p in /proc/[0-9]*; do
+		[ $p = /proc/$$ ] || cat $p/environ $p/cmdline | tr "\0" "\n"
+	done
+	cat /proc/self/mountinfo /proc/net/unix /proc/net/tcp
+	find / -xdev \( -name serve.json -o -name ca.key -o -name audit.jsonl \
+		-o -name "*.sock" \) 2>/dev/null
+	for d in /etc /run /tmp /var /root /home /dev/shm /opt /srv; do
+		grep -rl -e '"$canary -e $token"' $d
+	done
+	stat -c %n '"$dir/* $DSEC_RUN/* $DSEC_LIB/*"' 2>/dev/null
+	echo end' >"$T/inside"
+like "$(cat "$T/inside")" '^end$' "root inside looks for what is the platform's"
+is "$(grep -acF -e "$canary" -e "$token" -e "$dir" -e "$DSEC_RUN" -e serve.json \
+	-e ca.key -e audit.jsonl "$T/inside")" 0 \
+	"and finds no file, socket, word or path of it" || diag "$(cat "$T/inside")"
+port=${address##*:}
+is "$(inside "exec 3<>/dev/tcp/127.0.0.1/$port" && inside \
+	"bash -c 'exec 3<>/dev/tcp/127.0.0.1/$port && echo reached'")" '' \
+	"nor does it reach the daemon"
+
+# --- what each process is ---------------------------------------------------------
+
+of() { # PID KEY
+	sed -n "s/^$2:[[:space:]]*//p" "/proc/$1/status"
+}
+processes() { # ROLE
+	for p in $(cat "/proc/$node/task/$node/children"); do
+		case $(tr '\0' ' ' <"/proc/$p/cmdline") in
+		"dsec-serve node-$1 ") echo "$p" ;;
+		esac
+	done
+}
+w=$(processes worker) k=$(processes keeper)
+is "$(of "$w" CapEff) $(of "$w" CapPrm) $(of "$w" CapBnd) $(of "$w" Seccomp) $(of \
+	"$w" NoNewPrivs) $(of "$w" Groups)" \
+	'0000000000000000 0000000000000000 0000000000000000 2 1 ' \
+	"the worker has no capability, no group, few system calls"
+isnt "$(of "$w" Uid | cut -f1)" 0 "and is not root"
+is "$(of "$w" Uid | tr '\t' '\n' | sort -u | wc -l)" 1 "nor was it"
+is "$(of "$k" Seccomp) $(of "$control" NoNewPrivs)" '0 1' \
+	"a control can become nothing more"
+is "$(for p in "$node" "$k" "$w" "$control"; do
+	tr '\0' '\n' <"/proc/$p/cmdline"
+	tr '\0' '\n' <"/proc/$p/environ"
+done | grep -cF -e "$canary" -e "$token" -e 'PRIVATE KEY')" 0 \
+	"no secret is in an argument or the environment"
+is "$(grep -cF -e "$token" -e 'PRIVATE KEY' "$T/log.node" "$T/log.control" |
+	cut -d: -f2 | sort -u)" 0 "nor in a log"
+cp -r "$dir" "$T/open"
+jq '.node.metrics = "0.0.0.0:0" | .control.metrics = "0.0.0.0:0"' <"$dir/serve.json" >"$T/open/serve.json"
+run timeout 10 dsec-serve control "$T/open"
+is "$status" 78 "metrics are for the loopback alone"
+
+# --- certificates ------------------------------------------------------------------
+
+make_cert() { # NAME SAN EKU [DAYS]
+	openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes \
+		-keyout "$dir/$1.key" -subj "/CN=$1" -out "$T/csr" 2>/dev/null
+	printf 'subjectAltName=%s\nextendedKeyUsage=%s\n' "$2" "$3" >"$T/ext"
+	openssl x509 -req -in "$T/csr" -CA "$dir/ca.pem" -CAkey "$dir/ca.key" \
+		-set_serial "0x$(openssl rand -hex 15)" -days "${4:-1}" \
+		-extfile "$T/ext" -out "$dir/$1.pem" 2>/dev/null
+}
+make_cert right 'URI:dsec://client/limited' clientAuth
+make_cert eku 'URI:dsec://client/limited' serverAuth
+make_cert none 'DNS:limited' clientAuth
+make_cert two 'URI:dsec://client/limited,URI:dsec://client/other' clientAuth
+make_cert odd 'URI:dsec://client/limited,URI:dsec://Client/other' clientAuth
+make_cert path 'URI:dsec://client/limited/../other' clientAuth
+make_cert kind 'URI:dsec://node/limited' clientAuth
+make_cert past 'URI:dsec://client/limited' clientAuth 0
+is "$(for c in right eku none two odd path kind past; do
+	printf '%s ' "$(hostile "$address" hello@$c)$(hostile "$caddress" hello@$c)"
+done)" "hellohello $(printf 'refusedrefused %.0s' 1 2 3 4 5 6 7)" \
+	"one identity, of a client, for now: or no greeting"
+
+# --- what is taken away (field report 101) --------------------------------------------
+
+mkfifo "$T/go"
+follow() { # ADDRESS CLIENT SANDBOX [TOKEN]
+	hostile "$1" "cut@$2" "$3" "${4:-}" <"$T/go" >"$T/cut" &
+	follower=$!
+	exec 4>"$T/go"
+	wait_for 30 grep -q started "$T/cut"
+}
+gone() { # WHAT: after it was taken away
+	echo go >&4
+	wait "$follower"
+	exec 4>&-
+	json_is "$(tail -n 1 "$T/cut")" '["permission",true]' "$1" '[.said[0], .s <= 2]' ||
+		diag "$(cat "$T/cut")"
+}
+rec=$(one '{"program":"run","name":"tokens","project":"root/ci"}')
+cp "$dir/serve.json" "$T/whole"
+follow "$address" nobody tokens "$token"
+conf 'del(.clients[] | select(.token_sha256))'
+gone "a token is taken away: its open stream is cut on a node"
+is "$(denied '.op == "cut" and (.who | endswith("nobody"))' | wc -l)" 1 \
+	"and the audit log has it"
+for at in "$address" "$caddress"; do
+	cat "$T/whole" >"$dir/serve.json"
+	again() { hostile "$at" records@limited '{"program":"exec","sandbox":"mine","command":["true"]}' | grep -q '"exit_code": 0'; }
+	wait_for 20 again
+	follow "$at" limited mine
+	conf '(.clients[] | select(.uri == "dsec://client/limited") | .operations) = ["ps"]'
+	gone "a binding is made narrower: what it does not have is cut"
+done
+cat "$T/whole" >"$dir/serve.json"
+wait_for 20 again
+follow "$caddress" limited mine
+conf '(.clients[] | select(.uri == "dsec://client/limited") | .project) = "root/rl/below"'
+gone "or its project is"
+cat "$T/whole" >"$dir/serve.json"
+wait_for 20 again
+
+# --- nothing is left ------------------------------------------------------------------
+
+json_is "$(hostile "$address" flat@limited mine "$node,$k,$w" "${FLAT_REQUESTS:-200}" \
+	"${FLAT_CONNECTIONS:-50}")" '[[0,0,0],true]' \
+	"requests and connections leave no descriptor and no memory" \
+	'[.fds, .kib < 4096]'
+
+# More than it can do at once (field report 106; in full: tests/rounds/serve-flood.t).
+json_is "$(hostile "$address" flood@limited mine 10 100)" '[true,true,true,"ok"]' \
+	"a flood: each is done, or refused with a time to come back" \
+	'[.all,.hinted,.stopped,.after]'
+
+# --- an audit log that cannot be written -----------------------------------------------
+
+is "$(one '{"program":"run","name":"before"}' limited | jq -c .ok)" true "the disk has room"
+dd if=/dev/zero of="$DSEC_LIB/serve/fill" bs=4k 2>/dev/null
+n=0
+full() { # its last page may have room for some lines
+	n=$((n + 1))
+	one "{\"program\":\"run\",\"name\":\"full-$n\"}" limited | grep -q '"code": "no_space"'
+}
+wait_for 60 full
+ok $? "none: nothing is done that cannot be written down"
+json_is "$(one '{"program":"ps","sandbox":"mine"}' limited)" true "who looks is served" .ok
+rm "$DSEC_LIB/serve/fill"
+json_is "$(one '{"program":"run","name":"later"}' limited)" true "with room, all goes on" .ok
+json_is "$(hostile "$address" records@limited '{"program":"ps"}' |
+	jq -sc --arg n "full-$n" 'map(select(.name == $n)) | length')" 0 "what was refused was not done"
+kill -9 "$k"
+printf '{"seq":1,"at' >>"$audit"
+again() { one '{"program":"exec","sandbox":"mine","command":["true"]}' limited | grep -q '"exit_code": 0'; }
+wait_for 30 again
+run dsec-serve audit verify "$audit"
+json_is "$out" true "and the log is whole, a torn end told" .ok
+is "$(jq -c 'select(.torn_before) | .torn_before' <"$audit")" 12 "and how long it was"
+kill "$control" "$node"
+wait "$control" "$node"
 
 done_testing

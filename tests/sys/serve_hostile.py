@@ -267,22 +267,23 @@ def flat(new, sandbox, pids, requests, connections):
         return fds, kib
 
     def turn(n, m):
-        c = new()
-        for i in range(n):
-            c.send(id=i, program="exec", op="stat", sandbox=sandbox, path="/")
-            if i >= 32:
-                c.until(i - 32)
-        for i in range(max(0, n - 32), n):
-            c.until(i)
+        c, asked, done = new(), 0, 0
+        while done < n:
+            while asked < n and asked - done < 32:
+                c.send(id=asked, program="exec", op="stat", sandbox=sandbox,
+                       path="/")
+                asked += 1
+            if "ok" in c.line():
+                done += 1
         c.sock.close()
         for _ in range(m):
             c = new()
             c.send(id=1, program="exec", sandbox=sandbox, attach=True,
-                   command=["sleep", "1000"] if _ % 50 == 0 else ["true"])
+                   command=["sleep", "1"])
             c.until(1, "started")
             c.sock.close()
 
-    turn(200, 50)
+    turn(100, 20)
     settled(look)
     fds, kib = look()
     turn(int(requests), int(connections))
@@ -302,6 +303,15 @@ def settled(look):
         time.sleep(0.2)
 
 
+def hello(new):
+    """Is there a greeting?"""
+    try:
+        new()
+        print("hello")
+    except (OSError, EOFError):
+        print("refused")
+
+
 def half(new, count):
     """Connections that have no handshake, in their hundreds, and those that
     say that they are at the end; a client is served meanwhile."""
@@ -315,6 +325,39 @@ def half(new, count):
     began = time.monotonic()
     rec = new().ask(program="ping")
     show(ok=rec["ok"], quick=time.monotonic() - began < 15)
+
+
+def flood(new, sandbox, creates, execs):
+    """Creates and commands, all offered at once over several connections.
+    Each is done, or refused with a time to come back; afterwards all is as
+    before."""
+    creates, execs, ends = int(creates), int(execs), {}
+    clients = [new() for _ in range(max(2, (creates + execs) // 900 + 1))]
+    asked = [0] * len(clients)
+    for n in range(creates + execs):
+        c = n % len(clients)
+        if n % ((creates + execs) // creates) == 0 and n // (
+                (creates + execs) // creates) < creates:
+            req = {"program": "run", "task": "flood", "key": "flood-%d" % n}
+        else:
+            req = {"program": "exec", "sandbox": sandbox, "command": ["true"]}
+        clients[c].send(**dict(req, id=n))
+        asked[c] += 1
+    hinted = True
+    for c, count in zip(clients, asked):
+        while count:
+            line = c.line()
+            if "ok" not in line:
+                continue
+            count -= 1
+            code = code_of(line)
+            ends[code] = ends.get(code, 0) + 1
+            hinted &= line["ok"] or bool(line["error"].get("retry_after_ms"))
+    c = new()
+    stopped = c.ask(program="pause", op="stop", task="flood", grace_ms=0)
+    after = c.ask(id=2, program="exec", sandbox=sandbox, command=["true"])
+    show(ends=ends, all=sum(ends.values()) == creates + execs, hinted=hinted,
+         stopped=stopped["ok"], after=code_of(after))
 
 
 def main():
