@@ -42,16 +42,6 @@ void note(const char *fmt, ...)
 	log_info("%s", text);
 }
 
-uint64_t netns_cookie(int fd)
-{
-	uint64_t cookie = 0;
-	socklen_t len = sizeof(cookie);
-
-	return getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &len) == 0
-		       ? cookie
-		       : 0;
-}
-
 bool same_netns(int a, int b)
 {
 	uint64_t one = netns_cookie(a);

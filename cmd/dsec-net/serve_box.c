@@ -430,18 +430,20 @@ static bool is_same(const struct sbox *b, const struct sbox *like,
 }
 
 /* A slot is one sandbox's at a time: whoever had it has ended, even if nobody
- * could say so, and leaves no rules to the next. */
-static void evict(struct worker *w, uint32_t slot)
+ * could say so, and leaves no rules to the next; nor does one that we have
+ * never heard of, of whom the kernel still has them (${all}: they are not its
+ * own). */
+static int evict(struct worker *w, uint32_t slot, bool all, struct err *e)
 {
 	struct sbox *b = sbox_of_slot(w, slot);
-
 	char id[HELPER_ID_MAX + 1];
 
-	if (!b)
-		return;
-	snprintf(id, sizeof(id), "%s", b->id);
-	sbox_free(b);
-	totals_drop(w->totals, id);
+	if (b) {
+		snprintf(id, sizeof(id), "%s", b->id);
+		sbox_free(b);
+		totals_drop(w->totals, id);
+	}
+	return all && w->route ? route_del(w->route, slot, e) : 0;
 }
 
 int sbox_attach(struct worker *w, struct chan_msg *m, struct err *e)
@@ -462,12 +464,15 @@ int sbox_attach(struct worker *w, struct chan_msg *m, struct err *e)
 		r = parse_routed(m->obj, &like.route, e);
 	if (r < 0)
 		return r;
-	if (b && !is_same(b, &like, m)) {
+	fresh = json_is_true(json_object_get(m->obj, "fresh"));
+	if (b && (fresh || !is_same(b, &like, m))) {
 		sbox_free(b);
 		b = NULL;
 	}
 	if (!b && like.strength == NETPOL_ROUTED)
-		evict(w, like.route.slot);
+		r = evict(w, like.route.slot, fresh, e);
+	if (r < 0)
+		return r;
 	fresh = !b;
 	was = netpol_ref(fresh ? p : b->policy);
 	if (fresh)
@@ -489,6 +494,8 @@ int sbox_attach(struct worker *w, struct chan_msg *m, struct err *e)
 	}
 	if (r == 0)
 		r = check_policy(b, p, was, e);
+	if (r == 0)
+		b->netns = json_int(m->obj, "netns", 0);
 	if (r < 0 && fresh && b)
 		sbox_free(b);
 	return r;

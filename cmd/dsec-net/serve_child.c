@@ -123,7 +123,8 @@ static json_t *settle(struct keeper *k, struct asked *a, json_t *rec)
 		held_put(&k->held, &a->msg, &e);
 	else if (!strcmp(op, "policy"))
 		held_policy(&k->held, &a->msg, &e);
-	else if (!strcmp(op, "detach"))
+	else if (!strcmp(op, "detach") && h &&
+		 held_detaches(a->msg.obj, json_int(h->line, "netns", 0)))
 		held_drop(&k->held, id);
 	else if (!strcmp(op, "stats") && !*id)
 		add_helper(k, rec);

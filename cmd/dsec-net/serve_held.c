@@ -129,6 +129,21 @@ static int put_fd(struct held *h, const char *name, int *fd)
 	return 0;
 }
 
+/* A slot is one sandbox's at a time: who had it before is not to come back with
+ * the next worker. */
+static void drop_slot(struct held_table *t, const struct held *keep)
+{
+	const char *iface = json_str(keep->line, "iface");
+
+	for (size_t i = 0; *iface && i < HELD_BUCKETS; i++)
+		for (struct held *h = t->buckets[i]; h; h = h->next)
+			if (h != keep &&
+			    !strcmp(json_str(h->line, "iface"), iface)) {
+				held_drop(t, h->id);
+				return;
+			}
+}
+
 int held_put(struct held_table *t, struct chan_msg *m, struct err *e)
 {
 	json_t *names = json_object_get(m->obj, "fds");
@@ -152,7 +167,16 @@ int held_put(struct held_table *t, struct chan_msg *m, struct err *e)
 	h->line = json_incref(m->obj);
 	share_policy(t, h->line);
 	json_object_del(h->line, "fds");
+	json_object_del(h->line, "fresh");
+	drop_slot(t, h);
 	return 0;
+}
+
+bool held_detaches(const json_t *req, int64_t netns)
+{
+	int64_t of = json_int(req, "netns", 0);
+
+	return !of || !netns || of == netns;
 }
 
 int held_policy(struct held_table *t, const struct chan_msg *m, struct err *e)

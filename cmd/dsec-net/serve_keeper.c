@@ -137,6 +137,18 @@ static int check(const struct chan_msg *m, struct err *e)
 	return err_set(e, -EINVAL, "bad_value", "op '%.32s' is none", op);
 }
 
+/* A routed one is of use only where its link ends. */
+static int check_transit(const struct keeper *k, const json_t *req,
+			 struct err *e)
+{
+	uint64_t needs = (uint64_t)json_int(req, "transit", 0);
+
+	if (!needs || needs == netns_cookie(k->transit[0]))
+		return 0;
+	return err_set(e, -ESTALE, "transit_unknown",
+		       "the helper has no, or another, transit namespace");
+}
+
 /* Ours are copies: the worker gets what came. */
 static int keep_transit(struct keeper *k, const struct chan_msg *m,
 			struct err *e)
@@ -170,6 +182,8 @@ static void on_request(struct client *c, struct chan_msg *m)
 	struct err e = {0};
 	int r = check(m, &e);
 
+	if (r == 0 && !strcmp(json_str(m->obj, "op"), "attach"))
+		r = check_transit(k, m->obj, &e);
 	if (r == 0 && !strcmp(json_str(m->obj, "op"), "transit"))
 		r = keep_transit(k, m, &e);
 	if (r == 0 && !strcmp(json_str(m->obj, "op"), "handover"))

@@ -5,6 +5,7 @@
 #include "net/chan.h"
 #include "net/conf.h"
 #include "net/transit.h"
+#include "sys/netns.h"
 
 /*
  * The helper is two processes of a uid of their own.  The *keeper* listens on
@@ -58,8 +59,9 @@ int totals_map(int *fd, struct totals **ret, struct err *e);
 struct proxy_stats *totals_get(struct totals *t, const char *id);
 void totals_drop(struct totals *t, const char *id);
 
-/* netns_cookie(fd): which network namespace a socket is of; 0: unknown. */
-uint64_t netns_cookie(int fd);
+/* held_detaches(req, netns): does that detach mean one that was attached with
+ * ${netns}, or is it a late one, of a life before? */
+bool held_detaches(const json_t *req, int64_t netns);
 
 /* same_netns(a, b): are these sockets of the same network namespace? */
 bool same_netns(int a, int b);

@@ -113,6 +113,8 @@ static int op_detach(struct worker *w, const json_t *req)
 	const char *id = json_str(req, "sandbox");
 	struct sbox *b = sbox_find(w, id);
 
+	if (b && !held_detaches(req, b->netns))
+		return 0;
 	if (b)
 		sbox_free(b);
 	totals_drop(w->totals, id);

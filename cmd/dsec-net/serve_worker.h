@@ -33,6 +33,7 @@ struct sbox {
 	struct sbox_port ports[NETPOL_LISTEN_MAX];
 	size_t nports;
 	struct route_sandbox route; /* routed */
+	int64_t netns;		    /* its inode; or 0 */
 };
 
 #define SBOX_BUCKETS 1024

@@ -73,11 +73,16 @@ void net_taken(const struct tree *t, net_taken_fn *fn, void *arg);
 
 /*
  * net_detach(t, id):
- * The processes of ${id} have ended, or are about to: the helper forgets it and
- * lets go of its sockets, its link is removed.  Fine when there is nothing;
- * never starts the helper, never fails: whatever could not be done now,
- * net_clean() does.
+ * The processes of ${id} have ended, or are about to: the helper is told to
+ * forget it and to let go of its sockets, and does so soon, in any case before
+ * it hears of another on the same slot.  Its link ends with its network
+ * namespace; see net_sweep().  Fine when there is nothing; never starts the
+ * helper, never fails: whatever could not be done now, net_clean() does.
+ *
+ * net_sweep(t, transit, spare): links in that namespace (a descriptor) whose
+ * slot no claim holds are removed, if they are more than ${spare}.
  */
+void net_sweep(const struct tree *t, int transit, unsigned spare);
 void net_detach(const struct tree *t, const char *id);
 
 /*
@@ -146,6 +151,7 @@ struct net {
 	struct helper *helper;
 	/* routed */
 	int transit;
+	uint64_t transit_cookie, netns; /* as net/helper.h has them */
 	uint32_t address, slot;
 	unsigned mbit;
 	char address_text[16], mac_text[18], iface[16];

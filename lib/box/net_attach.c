@@ -24,6 +24,10 @@
 #define LO	 1 /* the first interface of every namespace */
 #define FILE_MAX 24
 
+/* So many links whose namespaces live on may be lying about, at most. */
+#define SWEEP_EVERY 64
+#define SWEEP_SPARE 16
+
 /* Every port of the policy in force and of those it may be switched to. */
 static int ports_of(struct net *n, struct err *e)
 {
@@ -93,7 +97,7 @@ static int no_uplink(struct err *e)
 		       "none for sandboxes: dsec-net --uplink up");
 }
 
-static int check_uplink(const struct net *n, struct err *e)
+static int check_uplink(struct net *n, struct err *e)
 {
 	auto_rtnl struct rtnl nl = {.fd = -1};
 	int r;
@@ -101,6 +105,7 @@ static int check_uplink(const struct net *n, struct err *e)
 	r = rtnl_open(n->transit, &nl, e);
 	if (r < 0)
 		return r;
+	n->transit_cookie = netns_cookie(nl.fd);
 	r = rtnl_index(&nl, TRANSIT_UPLINK, NULL);
 	return r < 0 ? no_uplink(e) : 0;
 }
@@ -134,8 +139,10 @@ static int begin_routed(struct net *n, struct err *e)
 		return no_uplink(e);
 	if (n->transit < 0)
 		return n->transit;
-	r = check_uplink(n, e);
-	return r < 0 ? r : helper_transit(n->helper, n->transit, e);
+	/* Slots come in turn: every so often somebody tidies up. */
+	if (!n->keep && n->slot % SWEEP_EVERY == 0)
+		net_sweep(n->tree, n->transit, SWEEP_SPARE);
+	return check_uplink(n, e);
 }
 
 static void init(struct net *n)
@@ -360,7 +367,7 @@ static int enter_and_make(struct net *n, pid_t pid, struct err *e)
 /* --- to the helper ------------------------------------------------------- */
 
 /* Whoever takes it away, whatever of it there was time to make, reads this. */
-static int write_down(const struct net *n, pid_t pid, struct err *e)
+static int write_down(struct net *n, pid_t pid, struct err *e)
 {
 	auto_json json_t *j = NULL;
 	auto_close int dir = -1;
@@ -372,6 +379,7 @@ static int write_down(const struct net *n, pid_t pid, struct err *e)
 	if (stat(path, &st) < 0)
 		return err_sys(e, errno, "the network namespace of pid %d",
 			       (int)pid);
+	n->netns = st.st_ino;
 	r = json_pack_or(&j, e, "{s:s, s:I, s:I, s:I}", "strength",
 			 netpol_strength_word(n->strength), "slot",
 			 (json_int_t)n->slot, "pid", (json_int_t)pid, "netns",
@@ -397,10 +405,17 @@ static int make_link(const struct net *n, pid_t pid, struct err *e)
 		.mbit = n->mbit,
 	};
 	auto_close int inside = -1;
+	int r;
 
 	inside = netns_of(pid, e);
-	return inside < 0 ? inside
-			  : transit_attach(n->transit, inside, &link, e);
+	if (inside < 0)
+		return inside;
+	r = transit_attach(n->transit, inside, &link, e);
+	if (r != -EEXIST)
+		return r;
+	/* In a small pool, the address of one that has ended. */
+	net_sweep(n->tree, n->transit, 0);
+	return transit_attach(n->transit, inside, &link, e);
 }
 
 static int send_all(struct net *n, struct err *e)
@@ -419,6 +434,8 @@ static int send_all(struct net *n, struct err *e)
 		.tcp53 = n->tcp53,
 		.ports = ports,
 		.tcp = tcp,
+		.netns = n->netns,
+		.fresh = !n->keep,
 	};
 
 	for (size_t i = 0; i < n->nports; i++)
@@ -430,6 +447,7 @@ static int send_all(struct net *n, struct err *e)
 		a.address = n->address_text;
 		a.iface = n->iface;
 		a.mac = n->mac_text;
+		a.transit = n->transit_cookie;
 	}
 	return helper_send_attach(n->helper, &a, e);
 }
@@ -501,6 +519,15 @@ static int once_more(struct net *n, struct err *e)
 	return r < 0 ? r : helper_answer(n->helper, NULL, e);
 }
 
+static int give_transit(struct net *n, struct err *e)
+{
+	int r = helper_transit(n->helper, n->transit, e);
+
+	if (r == 0)
+		r = send_all(n, e);
+	return r < 0 ? r : helper_answer(n->helper, NULL, e);
+}
+
 int net_finish(struct net *n, struct err *e)
 {
 	int r;
@@ -510,6 +537,8 @@ int net_finish(struct net *n, struct err *e)
 	r = helper_answer(n->helper, NULL, e);
 	if (r == -EPIPE || r == -ECONNRESET)
 		r = once_more(n, e);
+	if (r == -ESTALE)
+		r = give_transit(n, e);
 	return r < 0 ? err_wrap(e, r, "the sandbox's network") : 0;
 }
 

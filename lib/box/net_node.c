@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "box/net_priv.h"
 #include "box/select.h"
 #include "box/spec.h"
@@ -19,6 +21,10 @@
 #include "net/transit.h"
 
 #define DETACH_S 2
+
+/* How long the kernel may take to end a network namespace. */
+#define GOING_MS      2000
+#define GOING_STEP_MS 50
 
 static int read_down(const struct tree *t, const char *id, json_t **ret)
 {
@@ -60,16 +66,26 @@ static int is_live(const struct tree *t, const char *id, json_t **ret)
 
 /* --- away ---------------------------------------------------------------- */
 
-static void drop_link(const struct tree *t, uint32_t slot)
+static bool is_held(void *arg, uint32_t slot)
 {
-	auto_close int transit = transit_open(t->run, NULL);
+	const struct tree *t = arg;
+	char path[PATH_MAX];
 
-	if (transit >= 0)
-		(void)!transit_detach(transit, slot, NULL);
+	return tree_path(path, NULL, "%s/uid/%u", t->run, slot) < 0 ||
+	       faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* Who takes a sandbox apart does not wait long for one that hangs. */
-static void tell_helper(const struct tree *t, const char *id)
+void net_sweep(const struct tree *t, int transit, unsigned spare)
+{
+	(void)!transit_sweep(transit, spare, is_held, (void *)(uintptr_t)t,
+			     NULL);
+}
+
+/*
+ * Who takes a sandbox apart does not wait for the answer, nor long for one that
+ * hangs.
+ */
+static void tell_helper(const struct tree *t, const char *id, uint64_t netns)
 {
 	const struct timeval wait = {.tv_sec = DETACH_S};
 	auto_helper struct helper *h = NULL;
@@ -78,7 +94,7 @@ static void tell_helper(const struct tree *t, const char *id)
 		return;
 	setsockopt(helper_fd(h), SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
 	setsockopt(helper_fd(h), SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
-	(void)!helper_detach(h, id, NULL);
+	(void)!helper_send_detach(h, id, netns, NULL);
 }
 
 void net_detach(const struct tree *t, const char *id)
@@ -88,9 +104,7 @@ void net_detach(const struct tree *t, const char *id)
 
 	if (read_down(t, id, &was) == -ENOENT)
 		return;
-	tell_helper(t, id);
-	if (!strcmp(json_str(was, "strength"), "routed"))
-		drop_link(t, (uint32_t)json_int(was, "slot", 0));
+	tell_helper(t, id, (uint64_t)json_int(was, "netns", 0));
 	if (tree_path(path, NULL, "%s/sb/%s/" NET_FILE, t->run, id) == 0)
 		unlink(path);
 }
@@ -139,55 +153,56 @@ static int clean_helper(const struct tree *t, bool fix, unsigned *n,
 
 #define SLOTS_MAX TRANSIT_SLOTS
 
-struct marking {
-	const struct tree *t;
-	uint8_t *live; /* by slot */
-};
-
-static int mark_slot(void *arg, const char *id, struct err *e)
+/* Has that slot a sandbox whose network namespace is there? */
+static bool is_served(void *arg, uint32_t slot)
 {
-	const struct marking *m = arg;
-	auto_json json_t *was = NULL;
-	int64_t slot;
+	const struct tree *t = arg;
+	char path[PATH_MAX], id[BOX_ID_LEN + 2];
+	ssize_t n;
 
-	(void)e;
-	if (!is_live(m->t, id, &was))
-		return 0;
-	slot = json_int(was, "slot", -1);
-	if (slot >= 0 && slot < SLOTS_MAX)
-		m->live[slot] = 1;
-	return 0;
+	if (tree_path(path, NULL, "%s/uid/%u", t->run, slot) < 0)
+		return true;
+	n = readlink(path, id, sizeof(id));
+	if (n != BOX_ID_LEN)
+		return n < 0 && errno != ENOENT;
+	id[n] = '\0';
+	return is_live(t, id, NULL);
 }
 
-/* Links first: one that is made meanwhile is in no list of ours. */
+/* How many links have no sandbox.  Links first: one that is made meanwhile is
+ * in no list of ours. */
+static int dead_links(const struct tree *t, int transit, uint32_t *slots,
+		      struct err *e)
+{
+	int count = transit_slots(transit, slots, SLOTS_MAX, e), n = 0;
+
+	for (int i = 0; i < count && i < SLOTS_MAX; i++)
+		n += !is_served((void *)(uintptr_t)t, slots[i]);
+	return count < 0 ? count : n;
+}
+
+/* The link of one that has ended just now goes by itself. */
 static int clean_links(const struct tree *t, bool fix, unsigned *n,
 		       struct err *e)
 {
 	auto_close int transit = transit_open(t->run, NULL);
-	auto_free uint32_t *slots = NULL;
-	auto_free uint8_t *live = NULL;
-	struct marking marking;
-	int r, count;
+	auto_free uint32_t *slots = calloc(SLOTS_MAX, sizeof(*slots));
+	uint64_t until = clock_ms() + GOING_MS;
+	int r;
 
 	if (transit < 0)
 		return 0;
-	slots = calloc(SLOTS_MAX, sizeof(*slots));
-	live = calloc(SLOTS_MAX, 1);
-	if (!slots || !live)
+	if (!slots)
 		return err_sys(e, ENOMEM, "links");
-	count = transit_slots(transit, slots, SLOTS_MAX, e);
-	if (count < 0)
-		return count;
-	marking = (struct marking){t, live};
-	r = tree_each(t->run, mark_slot, &marking, e);
-	for (int i = 0; r == 0 && i < count && i < SLOTS_MAX; i++) {
-		if (live[slots[i] % SLOTS_MAX])
-			continue;
-		(*n)++;
-		if (fix)
-			r = transit_detach(transit, slots[i], e);
-	}
-	return r;
+	while ((r = dead_links(t, transit, slots, e)) > 0 && clock_ms() < until)
+		(void)poll(NULL, 0, GOING_STEP_MS);
+	if (r <= 0)
+		return r;
+	*n += (unsigned)r;
+	if (fix)
+		r = transit_sweep(transit, 0, is_served, (void *)(uintptr_t)t,
+				  e);
+	return r < 0 ? r : 0;
 }
 
 int net_clean(const struct tree *t, bool fix, unsigned *ret_n, struct err *e)

@@ -185,6 +185,8 @@ static int failed(const json_t *rec, struct err *e)
 		r = -ENOENT;
 	else if (r < 0 && !strcmp(code, "unsupported"))
 		r = -EOPNOTSUPP;
+	else if (r < 0 && !strcmp(code, "transit_unknown"))
+		r = -ESTALE;
 	if (r < 0 && e)
 		e->r = r;
 	return r;
@@ -257,6 +259,13 @@ static int set_str(json_t *o, const char *key, const char *value)
 	return value ? json_object_set_new(o, key, json_string(value)) : 0;
 }
 
+static int set_number(json_t *o, const char *key, uint64_t value)
+{
+	return value ? json_object_set_new(o, key,
+					   json_integer((json_int_t)value))
+		     : 0;
+}
+
 int helper_send_attach(struct helper *h, const struct helper_attach *a,
 		       struct err *e)
 {
@@ -274,7 +283,11 @@ int helper_send_attach(struct helper *h, const struct helper_attach *a,
 		return r;
 	l.names = json_object_get(req, "fds");
 	r = attach_fds(a, &l) | set_str(req, "address", a->address) |
-	    set_str(req, "iface", a->iface) | set_str(req, "mac", a->mac);
+	    set_str(req, "iface", a->iface) | set_str(req, "mac", a->mac) |
+	    set_number(req, "transit", a->transit) |
+	    set_number(req, "netns", a->netns);
+	if (a->fresh)
+		r |= json_object_set_new(req, "fresh", json_true());
 	if (r < 0)
 		return err_sys(e, ENOMEM, "attach");
 	return helper_send(h, req, l.fds, l.n, e);
@@ -321,6 +334,19 @@ int helper_detach(struct helper *h, const char *sandbox, struct err *e)
 	return ask(h, "detach", sandbox, NULL, e);
 }
 
+int helper_send_detach(struct helper *h, const char *sandbox, uint64_t netns,
+		       struct err *e)
+{
+	auto_json json_t *req = NULL;
+	int r;
+
+	r = json_pack_or(&req, e, "{ss ss}", "op", "detach", "sandbox",
+			 sandbox);
+	if (r == 0 && set_number(req, "netns", netns) < 0)
+		r = err_sys(e, ENOMEM, "detach");
+	return r < 0 ? r : helper_send(h, req, NULL, 0, e);
+}
+
 int helper_ports(struct helper *h, const char *sandbox, uint16_t *ret,
 		 size_t *ret_n, struct err *e)
 {
@@ -362,19 +388,6 @@ int helper_list(struct helper *h, json_t **ret, struct err *e)
 	return 0;
 }
 
-/* Which one it serves, as the kernel numbers them; 0: none. */
-static int cookie_of(int netns, uint64_t *ret, struct err *e)
-{
-	auto_close int fd = netns_socket(netns, AF_UNIX, SOCK_DGRAM, 0, e);
-	socklen_t len = sizeof(*ret);
-
-	if (fd < 0)
-		return fd;
-	return getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, ret, &len) < 0
-		       ? err_sys(e, errno, "number of a network namespace")
-		       : 0;
-}
-
 static int send_transit(struct helper *h, const struct transit_socks *s,
 			struct err *e)
 {
@@ -393,13 +406,16 @@ static int send_transit(struct helper *h, const struct transit_socks *s,
 int helper_transit(struct helper *h, int netns, struct err *e)
 {
 	auto_json json_t *rec = NULL;
+	auto_close int fd = netns_socket(netns, AF_UNIX, SOCK_DGRAM, 0, e);
 	struct transit_socks socks;
-	uint64_t cookie;
-	int r = cookie_of(netns, &cookie, e);
+	uint64_t serves;
+	int r;
 
-	if (r == 0)
-		r = ask(h, "ping", NULL, &rec, e);
-	if (r < 0 || (uint64_t)json_int(rec, "transit", 0) == cookie)
+	if (fd < 0)
+		return fd;
+	r = ask(h, "ping", NULL, &rec, e);
+	serves = (uint64_t)json_int(rec, "transit", 0);
+	if (r < 0 || (serves && serves == netns_cookie(fd)))
 		return r;
 	r = transit_socks_make(netns, &socks, e);
 	if (r < 0)

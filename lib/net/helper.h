@@ -69,13 +69,19 @@ struct helper_attach {
 	size_t nports;
 	/* routed */
 	const char *address, *iface, *mac;
+	uint64_t transit; /* netns_cookie() of where its link ends; or 0 */
+	uint64_t netns;	  /* inode of its network namespace; or 0 */
+	/* Nobody of it has run yet: whatever there is of a sandbox with this
+	 * id, or this interface, is of another and goes first. */
+	bool fresh;
 };
 
 /*
  * helper_attach(h, a, e):
  * From when this returns, the policy is in force.  One that is attached already
  * is replaced: the sockets that came with it serve from now on, connections
- * that the policy allows go on.
+ * that the policy allows go on.  -ESTALE, "transit_unknown": it does not serve
+ * the namespace ${a}->transit; helper_transit() first.
  *
  * helper_policy(h, sandbox, policy, hash, ret_cut, e):
  * Another policy: when this returns no byte passes any more that it denies;
@@ -85,6 +91,8 @@ struct helper_attach {
  *
  * helper_detach(h, sandbox, e): forget it: its connections are cut, its sockets
  * closed.  Fine when there is none.
+ * helper_send_detach(h, sandbox, netns, e): the same without waiting for it; of
+ * one that was attached with another ${netns} (0: any) nothing is forgotten.
  */
 must_check int helper_attach(struct helper *h, const struct helper_attach *a,
 			     struct err *e);
@@ -93,6 +101,8 @@ must_check int helper_policy(struct helper *h, const char *sandbox,
 			     unsigned *ret_cut, struct err *e);
 must_check int helper_detach(struct helper *h, const char *sandbox,
 			     struct err *e);
+must_check int helper_send_detach(struct helper *h, const char *sandbox,
+				  uint64_t netns, struct err *e);
 
 /*
  * helper_ports(h, sandbox, ret, ret_n, e): the TCP ports, ascending, for which

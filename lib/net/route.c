@@ -93,11 +93,17 @@ static int is_ours(const struct route *r, const char *marker, struct err *e)
 
 static int make(struct route *r, const char *marker, struct err *e)
 {
+	int n;
+
 	/* Away with what another version of us made, all in one. */
 	nft_table_add(&r->t);
 	nft_table_del(&r->t);
 	route_base(&r->t, &r->c, marker);
-	return nft_commit(&r->t, r->c.nft, e);
+	n = nft_commit(&r->t, r->c.nft, e);
+	/* Epochs begin anew. */
+	if (!n)
+		route_flush_tracking(r, 0, 0);
+	return n;
 }
 
 static int log_command(const struct route *r, uint16_t type, const void *data,
@@ -234,15 +240,32 @@ int route_deny(struct route *r, const struct netdeny *d, struct err *e)
 
 /* --- sandboxes ----------------------------------------------------------- */
 
-static uint32_t new_epoch(void)
-{
-	uint32_t mark = 0;
+/*
+ * The mark of the flows that a policy has allowed: the slot above, so that all
+ * of a sandbox's flows are found whatever policy it was that allowed them, and
+ * below a number that grows.  0 is what no policy has allowed.  Where the
+ * numbers begin anew nothing may have been left of the last time; so before a
+ * part of them is used, flows with such go.
+ */
+#define EPOCH_BITS 16
+#define EPOCH_MASK ((1u << EPOCH_BITS) - 1)
+#define EPOCH_PART 4096u
 
-	/* 0 is what no policy has allowed. */
-	while (!mark)
-		if (getrandom(&mark, sizeof(mark), 0) != sizeof(mark))
-			mark = 0;
-	return mark;
+static uint32_t new_epoch(struct route *r, uint32_t slot,
+			  const struct route_box *old)
+{
+	uint16_t n = old ? (uint16_t)(old->mark & EPOCH_MASK) : 0;
+
+	/* Where it begins is any number, in case that something was left. */
+	if (!old && getrandom(&n, sizeof(n), 0) != sizeof(n))
+		n = 0;
+	n++;
+	if (!n)
+		n = 1;
+	if (n % EPOCH_PART == 0 || n == 1)
+		route_flush_tracking(r, slot << EPOCH_BITS | n,
+				     ~(EPOCH_PART - 1));
+	return slot << EPOCH_BITS | n;
 }
 
 static bool same_sandbox(const struct route_sandbox *a,
@@ -382,6 +405,7 @@ int route_put(struct route *r, const struct route_sandbox *sb,
 {
 	struct route_box *old, *new;
 	char hash[33];
+	bool another;
 	int n;
 
 	if (sb->slot >= TRANSIT_SLOTS)
@@ -396,7 +420,7 @@ int route_put(struct route *r, const struct route_sandbox *sb,
 		return err_sys(e, ENOMEM, "rules of a sandbox");
 	new->sb = *sb;
 	new->limits = *netpol_limits(p);
-	new->mark = new_epoch();
+	new->mark = new_epoch(r, sb->slot, old);
 	new->profile = route_profile_get(r, hash);
 	if (!new->profile) {
 		route_box_free(new);
@@ -405,17 +429,20 @@ int route_put(struct route *r, const struct route_sandbox *sb,
 	if (!new->profile->refs)
 		new->profile->sni = netpol_asks_name(p);
 	new->has = wanted(new, p);
+	another = !old || !same_sandbox(&old->sb, sb);
 	n = replace(r, old, new, p, keep, arg, e);
 	if (n < 0) {
 		route_profile_put(r, new->profile);
 		route_box_free(new);
 		return n;
 	}
+	if (another && old)
+		route_flush_tracking(r, sb->slot << EPOCH_BITS, ~EPOCH_MASK);
 	take(r, sb->slot, new);
 	return 1;
 }
 
-void route_flush_tracking(struct route *r, uint32_t mark)
+void route_flush_tracking(struct route *r, uint32_t mark, uint32_t mask)
 {
 	char room[256] __attribute__((aligned(8)));
 	struct nlmsghdr *h = mnl_nlmsg_put_header(room);
@@ -425,26 +452,24 @@ void route_flush_tracking(struct route *r, uint32_t mark)
 	h->nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK;
 	g = mnl_nlmsg_put_extra_header(h, sizeof(*g));
 	g->nfgen_family = AF_UNSPEC;
-	mnl_attr_put_u32(h, CTA_MARK, htonl(mark));
-	mnl_attr_put_u32(h, CTA_MARK_MASK, UINT32_MAX);
-	/* Only memory is lost if it fails: nobody has that epoch any more. */
+	mnl_attr_put_u32(h, CTA_MARK, htonl(mark & mask));
+	mnl_attr_put_u32(h, CTA_MARK_MASK, htonl(mask));
+	/* A flow that is left is judged anew, as every one of an old epoch. */
 	(void)nft_talk(r->c.nft, h, NULL, NULL);
 }
 
 int route_del(struct route *r, uint32_t slot, struct err *e)
 {
 	struct route_box *b = slot < TRANSIT_SLOTS ? r->boxes[slot] : NULL;
-	uint32_t mark;
 	int n;
 
 	if (!b)
 		return 0;
-	mark = b->mark;
 	n = replace(r, b, NULL, NULL, NULL, NULL, e);
 	if (n < 0)
 		return n;
 	take(r, slot, NULL);
-	route_flush_tracking(r, mark);
+	route_flush_tracking(r, slot << EPOCH_BITS, ~EPOCH_MASK);
 	return 0;
 }
 

@@ -152,7 +152,8 @@ int route_learn_add(struct route_learn *l, const struct route_dest *d);
 /* route_learn_live(l): how many have not expired. */
 unsigned route_learn_live(const struct route_learn *l);
 
-/* route_flush_tracking(r, mark): connection tracking forgets those flows. */
-void route_flush_tracking(struct route *r, uint32_t mark);
+/* route_flush_tracking(r, mark, mask): connection tracking forgets the flows
+ * whose mark is that in the bits of ${mask}. */
+void route_flush_tracking(struct route *r, uint32_t mark, uint32_t mask);
 
 #endif

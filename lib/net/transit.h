@@ -97,19 +97,31 @@ void transit_mac(uint32_t slot, uint8_t ret[6]);
  * something, so that those a new policy denies are reset at once even if they
  * only wait; those it allows do not notice.  For after a change of policy.
  * Returns how many connections there are.  Each answers twice a second at most.
- * transit_detach(netns, slot, e): absent is fine.
+ * There is no detach: the kernel takes 20 ms to remove a pair, and none of
+ * whoever lets the sandbox's namespace end, which takes the pair along when the
+ * last process and the last socket in it are gone.  No rule passes anything of
+ * it by then, and who gets its slot replaces it; see transit_sweep().
  */
 int transit_attach(int netns, int inside, const struct transit_link *link,
 		   struct err *e);
 int transit_limit(int netns, int inside, uint32_t slot, unsigned mbit,
 		  struct err *e);
 int transit_poke(int netns, int inside, struct err *e);
-int transit_detach(int netns, uint32_t slot, struct err *e);
 
 /*
  * transit_slots(netns, ret, max, e): the slots with an interface.  Return how
  * many there are, which may be more than ${max} were filled.
  */
 int transit_slots(int netns, uint32_t *ret, size_t max, struct err *e);
+
+/*
+ * transit_sweep(netns, spare, held, arg, e):
+ * The links whose slot held(arg, slot) says that nobody has: sockets that
+ * outlive their processes keep a namespace, for minutes.  If they are more
+ * than ${spare} they are removed, at the cost of one.  Return how many.
+ */
+int transit_sweep(int netns, unsigned spare,
+		  bool (*held)(void *arg, uint32_t slot), void *arg,
+		  struct err *e);
 
 #endif

@@ -72,6 +72,7 @@ static int add_pair(struct ends *x, struct err *e)
 		.peer_mac = x->in_mac,
 		.peer_netns = x->inside,
 		.group = TRANSIT_GROUP,
+		.up = true,
 	};
 
 	return rtnl_veth_add(&x->out, &v, e);
@@ -104,84 +105,77 @@ static int set_outer(struct ends *x, struct err *e)
 	x->out_index = rtnl_index(&x->out, x->name, e);
 	if (x->out_index < 0)
 		return x->out_index;
-	r = rtnl_link_up(&x->out, x->out_index, e);
-	if (r < 0)
-		return r;
 	to.index = x->out_index;
 	transit_bytes(x->link->address, to.dst);
+	rtnl_hold(&x->out);
 	r = rtnl_route_add(&x->out, &to, e);
+	if (r == 0)
+		r = rtnl_neigh_add(&x->out, x->out_index, AF_INET, to.dst,
+				   x->in_mac, e);
+	if (r == 0)
+		r = rtnl_flush(&x->out, e);
 	if (r == -EEXIST)
 		return err_set(e, r, "configuration",
 			       "the address of slot %u is another sandbox's: "
 			       "net.json needs a larger pool",
 			       x->link->slot);
-	if (r < 0)
-		return r;
-	return rtnl_neigh_add(&x->out, x->out_index, AF_INET, to.dst, x->in_mac,
-			      e);
+	return r;
 }
 
-static int add_address(struct rtnl *nl, const char *name, uint32_t address,
-		       int *ret_index, struct err *e)
+static int add_address(struct rtnl *nl, int index, uint32_t address,
+		       struct err *e)
 {
-	struct rtnl_addr a = {.family = AF_INET, .prefix = 32};
+	struct rtnl_addr a = {.family = AF_INET, .prefix = 32, .index = index};
 	int r;
 
-	a.index = rtnl_index(nl, name, e);
-	if (a.index < 0)
-		return a.index;
 	transit_bytes(address, a.addr);
 	r = rtnl_addr_add(nl, &a, e);
-	if (r < 0)
-		return r;
-	r = rtnl_link_up(nl, a.index, e);
-	if (r < 0)
-		return r;
-	*ret_index = a.index;
-	return 0;
+	return r < 0 ? r : rtnl_link_up(nl, index, e);
+}
+
+#define LO 1 /* the first interface of every namespace */
+
+static int add_inside(struct ends *x, struct err *e)
+{
+	struct rtnl_route gw = {.family = AF_INET,
+				.prefix = 32,
+				.index = x->in_index,
+				.link = true};
+	struct rtnl_route to = {.family = AF_INET,
+				.index = x->in_index,
+				.has_gateway = true,
+				.has_src = true,
+				.onlink = true};
+	int r;
+
+	transit_bytes(TRANSIT_GATEWAY, gw.dst);
+	transit_bytes(TRANSIT_GATEWAY, to.gateway);
+	transit_bytes(x->link->address, to.src);
+	r = add_address(&x->in, LO, TRANSIT_STABLE, e);
+	if (r == 0)
+		r = add_address(&x->in, x->in_index, x->link->address, e);
+	if (r == 0)
+		r = rtnl_neigh_add(&x->in, x->in_index, AF_INET, gw.dst,
+				   x->out_mac, e);
+	if (r == 0)
+		r = rtnl_route_add(&x->in, &gw, e);
+	return r < 0 ? r : rtnl_route_add(&x->in, &to, e);
 }
 
 static int set_inner(struct ends *x, struct err *e)
 {
-	struct rtnl_route gw = {.family = AF_INET, .prefix = 32, .link = true};
-	struct rtnl_route to = {.family = AF_INET,
-				.has_gateway = true,
-				.has_src = true,
-				.onlink = true};
-	int r, lo;
+	int r;
 
 	r = netns_sysctl(x->inside, "ipv6/conf/" TRANSIT_INNER "/disable_ipv6",
 			 "1", e);
 	if (r < 0 && r != -ENOENT)
 		return r;
-	r = add_address(&x->in, "lo", TRANSIT_STABLE, &lo, e);
-	if (r < 0)
-		return r;
-	r = add_address(&x->in, TRANSIT_INNER, x->link->address, &x->in_index,
-			e);
-	if (r < 0)
-		return r;
-	gw.index = to.index = x->in_index;
-	transit_bytes(TRANSIT_GATEWAY, gw.dst);
-	transit_bytes(TRANSIT_GATEWAY, to.gateway);
-	transit_bytes(x->link->address, to.src);
-	r = rtnl_neigh_add(&x->in, x->in_index, AF_INET, gw.dst, x->out_mac, e);
-	if (r < 0)
-		return r;
-	r = rtnl_route_add(&x->in, &gw, e);
-	return r < 0 ? r : rtnl_route_add(&x->in, &to, e);
-}
-
-/*
- * The end that came up first got its carrier with the other and drops what it
- * sends until a worker of the kernel has noticed; asking for the link makes it
- * notice now.
- */
-static int settle(struct ends *x, struct err *e)
-{
-	int r = rtnl_index(&x->out, x->name, e);
-
-	return r < 0 ? r : 0;
+	x->in_index = rtnl_index(&x->in, TRANSIT_INNER, e);
+	if (x->in_index < 0)
+		return x->in_index;
+	rtnl_hold(&x->in);
+	r = add_inside(x, e);
+	return r < 0 ? r : rtnl_flush(&x->in, e);
 }
 
 static int set_limit(struct ends *x, unsigned mbit, struct err *e)
@@ -225,8 +219,10 @@ int transit_attach(int netns, int inside, const struct transit_link *link,
 	r = set_outer(&x, e);
 	if (!r)
 		r = set_inner(&x, e);
+	/* It came up first, got its carrier with the other, and would drop
+	 * what it sends until that was noticed. */
 	if (!r)
-		r = settle(&x, e);
+		r = rtnl_settle(&x.out, x.out_index, e);
 	if (!r && link->mbit)
 		r = set_limit(&x, link->mbit, e);
 	if (r < 0)
@@ -250,16 +246,15 @@ int transit_limit(int netns, int inside, uint32_t slot, unsigned mbit,
 	return x.in_index < 0 ? x.in_index : set_limit(&x, mbit, e);
 }
 
-int transit_detach(int netns, uint32_t slot, struct err *e)
+static int64_t slot_of(const char *name)
 {
-	auto_ends struct ends x = {.out.fd = -1, .in.fd = -1};
-	int r;
+	unsigned long slot;
+	char *end;
 
-	r = open_ends(netns, -1, slot, &x, e);
-	if (r < 0)
-		return r;
-	r = rtnl_link_del(&x.out, x.name, e);
-	return r == -ENODEV ? 0 : r;
+	slot = strtoul(name + 2, &end, 10);
+	if (end == name + 2 || *end || slot >= TRANSIT_SLOTS)
+		return -1;
+	return (int64_t)slot;
 }
 
 struct slots {
@@ -270,12 +265,10 @@ struct slots {
 static int keep_slot(void *arg, const char *name, int index)
 {
 	struct slots *s = arg;
-	unsigned long slot;
-	char *end;
+	int64_t slot = slot_of(name);
 
 	(void)index;
-	slot = strtoul(name + 2, &end, 10);
-	if (end == name + 2 || *end || slot >= TRANSIT_SLOTS)
+	if (slot < 0)
 		return 0;
 	if (s->n < s->max)
 		s->ret[s->n] = (uint32_t)slot;
@@ -294,4 +287,47 @@ int transit_slots(int netns, uint32_t *ret, size_t max, struct err *e)
 		return r;
 	r = rtnl_links(&nl, "ds", keep_slot, &s, e);
 	return r < 0 ? r : (int)s.n;
+}
+
+/* --- left over ------------------------------------------------------------ */
+
+#define STALE_MAX 1024 /* taken away at once; more wait for the next time */
+
+struct stale {
+	bool (*held)(void *arg, uint32_t slot);
+	void *arg;
+	int index[STALE_MAX];
+	unsigned n;
+};
+
+static int keep_stale(void *arg, const char *name, int index)
+{
+	struct stale *s = arg;
+	int64_t slot = slot_of(name);
+
+	if (slot >= 0 && s->n < STALE_MAX && !s->held(s->arg, (uint32_t)slot))
+		s->index[s->n++] = index;
+	return 0;
+}
+
+int transit_sweep(int netns, unsigned spare,
+		  bool (*held)(void *arg, uint32_t slot), void *arg,
+		  struct err *e)
+{
+	struct stale s = {.held = held, .arg = arg};
+	auto_rtnl struct rtnl nl = {.fd = -1};
+	unsigned gone = 0;
+	int r;
+
+	r = rtnl_open(netns, &nl, e);
+	if (r == 0)
+		r = rtnl_links(&nl, "ds", keep_stale, &s, e);
+	if (r < 0 || s.n <= spare)
+		return r < 0 ? r : 0;
+	/* By number: whoever has the name by now keeps his. */
+	for (unsigned i = 0; i < s.n; i++)
+		gone += rtnl_group_set(&nl, s.index[i], TRANSIT_GROUP_STALE,
+				       NULL) == 0;
+	r = rtnl_group_del(&nl, TRANSIT_GROUP_STALE, e);
+	return r < 0 ? r : (int)gone;
 }

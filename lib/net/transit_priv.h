@@ -8,8 +8,9 @@
 #define TRANSIT_STABLE 0xc6120002u /* 198.18.0.2, host order */
 #define TRANSIT_INNER  "eth0"
 
-/* The sandboxes' links, to be removed together. */
-#define TRANSIT_GROUP 0x6473
+/* The sandboxes' links, to be removed together; those of the dead. */
+#define TRANSIT_GROUP	    0x6473
+#define TRANSIT_GROUP_STALE 0x6474
 
 /* Worse than any route that leads somewhere. */
 #define TRANSIT_METRIC_NONE 0x7fffffff

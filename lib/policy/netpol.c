@@ -51,6 +51,18 @@ static int add_service(struct compile *c, const char *name, enum netpol_list to,
 
 /* --- lists --------------------------------------------------------------- */
 
+/* Told when it is said, not when nothing comes of it. */
+static int check_family(const struct compile *c, const struct netpol_rule *r,
+			const char *where, struct err *e)
+{
+	if (r->name || !r->cidr.addr.v6 || !c->env || c->env->link6)
+		return 0;
+	return err_set(e, -EOPNOTSUPP, "unsupported",
+		       "%s: the link of a sandbox has no IPv6: a network that "
+		       "is allowed is IPv4",
+		       where);
+}
+
 static int add_entry(struct compile *c, const json_t *entry,
 		     enum netpol_list to, const char *where, struct err *e)
 {
@@ -65,6 +77,8 @@ static int add_entry(struct compile *c, const json_t *entry,
 	if (service)
 		return add_service(c, json_string_value(service), to, where, e);
 	n = netpol_rule_parse(entry, to, rules, where, e);
+	if (n > 0 && to == NETPOL_ALLOW)
+		r = check_family(c, &rules[0], where, e);
 	for (int i = 0; i < n; i++) {
 		if (r == 0)
 			r = rules_add(&c->p->list[to], &rules[i], e);

@@ -95,12 +95,14 @@ struct netpol_env {
 		    const json_t **ret_deny, struct err *e);
 	void *arg;
 	const struct netpol_limits *limits; /* defaults; NULL: those above */
+	bool link6; /* may a network that is allowed be IPv6: has a link any? */
 };
 
 /*
  * netpol_compile(rules, env, ret, e):
- * ${rules} NULL or {} denies everything.  Code "bad_value"; the message names
- * the place, as "allow[2].ports[0]".  ${env} NULL: no semantic names.
+ * ${rules} NULL or {} denies everything.  Code "bad_value", or "unsupported"
+ * where only ${env}->link6 is missing; the message names the place, as
+ * "allow[2].ports[0]".  ${env} NULL: no semantic names, and IPv6.
  *
  * netpol_load(compiled, ret, e):
  * A policy that netpol_json() gave.  Trusts nothing; what is not canonical is

@@ -70,6 +70,16 @@ int netns_socket(int netns, int domain, int type, int protocol, struct err *e)
 	return fd < 0 ? err_sys(e, errno, "make a socket") : fd;
 }
 
+uint64_t netns_cookie(int sock)
+{
+	uint64_t cookie = 0;
+	socklen_t len = sizeof(cookie);
+
+	return getsockopt(sock, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &len) < 0
+		       ? 0
+		       : cookie;
+}
+
 int netns_bind(int netns, int type, uint32_t addr, unsigned port, struct err *e)
 {
 	const struct sockaddr_in to = {.sin_family = AF_INET,

@@ -44,6 +44,10 @@ int netns_socket(int netns, int domain, int type, int protocol, struct err *e);
 int netns_bind(int netns, int type, uint32_t addr, unsigned port,
 	       struct err *e);
 
+/* netns_cookie(sock): the kernel's number, never used again, of the namespace
+ * that a socket is of; 0: unknown. */
+uint64_t netns_cookie(int sock);
+
 /* netns_sysctl(netns, name, value, e): write /proc/sys/net/${name} of it. */
 int netns_sysctl(int netns, const char *name, const char *value, struct err *e);
 

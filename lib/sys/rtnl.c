@@ -8,8 +8,9 @@
 #include "sys/netns.h"
 #include "sys/rtnl_priv.h"
 
-/* The kernel's dumps come in pieces of at most this. */
-#define REPLY_SIZE 32768
+/* The kernel's dumps come in pieces of at most this, other answers in one. */
+#define DUMP_SIZE   32768
+#define ANSWER_SIZE 4096
 
 int rtnl_open(int netns, struct rtnl *ret_nl, struct err *e)
 {
@@ -117,18 +118,15 @@ static int take(const struct rtnl *nl, const struct nlmsghdr *h,
 	return fn ? fn(arg, h) : 0;
 }
 
-static int receive(struct rtnl *nl,
+static int receive(struct rtnl *nl, char *reply, size_t size,
 		   int (*fn)(void *arg, const struct nlmsghdr *h), void *arg)
 {
-	auto_free char *reply = malloc(REPLY_SIZE);
 	const struct nlmsghdr *h;
 	ssize_t n;
 	int r;
 
-	if (!reply)
-		return -ENOMEM;
 	for (;;) {
-		n = recv(nl->fd, reply, REPLY_SIZE, 0);
+		n = recv(nl->fd, reply, size, 0);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
@@ -147,20 +145,98 @@ int rtnl_do(struct rtnl *nl, struct rtnl_msg *m)
 	return rtnl_ask(nl, m, NULL, NULL);
 }
 
+/* Callers may share their memory with a process that waits: no malloc(). */
 int rtnl_ask(struct rtnl *nl, struct rtnl_msg *m,
 	     int (*fn)(void *arg, const struct nlmsghdr *h), void *arg)
 {
+	char reply[ANSWER_SIZE] __attribute__((aligned(4)));
 	int r = send_msg(nl, m, NLM_F_ACK);
 
-	return r < 0 ? r : receive(nl, fn, arg);
+	return r < 0 ? r : receive(nl, reply, sizeof(reply), fn, arg);
+}
+
+/* --- several at once ----------------------------------------------------- */
+
+void rtnl_hold(struct rtnl *nl)
+{
+	nl->holding = true;
+	nl->held_len = 0;
+}
+
+int rtnl_put_in(struct rtnl *nl, struct rtnl_msg *m)
+{
+	const size_t len = NLMSG_ALIGN(m->h.nlmsg_len);
+
+	if (!nl->holding)
+		return rtnl_do(nl, m);
+	if (m->full || len > sizeof(nl->held) - nl->held_len)
+		return -EMSGSIZE;
+	m->h.nlmsg_seq = ++nl->seq;
+	memcpy(nl->held + nl->held_len, m->room, len);
+	nl->held_len += len;
+	return 0;
+}
+
+/* The last is acknowledged, the others are heard of when they are refused. */
+static int answers(struct rtnl *nl)
+{
+	char reply[ANSWER_SIZE] __attribute__((aligned(4)));
+	const struct nlmsghdr *h;
+	const struct nlmsgerr *er;
+	int first = 0;
+	ssize_t n;
+
+	for (;;) {
+		n = recv(nl->fd, reply, sizeof(reply), 0);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		for (h = (const void *)reply; NLMSG_OK(h, (size_t)n);
+		     h = NLMSG_NEXT(h, n)) {
+			if (h->nlmsg_type != NLMSG_ERROR ||
+			    h->nlmsg_len < NLMSG_LENGTH(sizeof(*er)))
+				continue;
+			er = NLMSG_DATA(h);
+			if (!first)
+				first = er->error;
+			if (h->nlmsg_seq == nl->seq)
+				return first;
+		}
+	}
+}
+
+static int send_held(struct rtnl *nl)
+{
+	const struct sockaddr_nl kernel = {.nl_family = AF_NETLINK};
+	struct nlmsghdr *h = (void *)nl->held, *last = h;
+	size_t left = nl->held_len;
+
+	for (; NLMSG_OK(h, left); h = NLMSG_NEXT(h, left))
+		last = h;
+	last->nlmsg_flags |= NLM_F_ACK;
+	return sendto(nl->fd, nl->held, nl->held_len, 0, (const void *)&kernel,
+		      sizeof(kernel)) < 0
+		       ? -errno
+		       : answers(nl);
+}
+
+int rtnl_flush(struct rtnl *nl, struct err *e)
+{
+	int r = nl->held_len ? send_held(nl) : 0;
+
+	nl->holding = false;
+	nl->held_len = 0;
+	return r < 0 ? err_sys(e, -r, "set up an interface") : 0;
 }
 
 int rtnl_dump(struct rtnl *nl, struct rtnl_msg *m,
 	      int (*fn)(void *arg, const struct nlmsghdr *h), void *arg)
 {
-	int r = send_msg(nl, m, NLM_F_DUMP);
+	auto_free char *reply = malloc(DUMP_SIZE);
+	int r = reply ? send_msg(nl, m, NLM_F_DUMP) : -ENOMEM;
 
-	return r < 0 ? r : receive(nl, fn, arg);
+	return r < 0 ? r : receive(nl, reply, DUMP_SIZE, fn, arg);
 }
 
 void rtnl_attrs(const struct rtattr *attrs, size_t len,

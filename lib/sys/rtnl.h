@@ -14,10 +14,18 @@
  * Every request is acknowledged by the kernel before the function returns, and
  * what the kernel says about a refusal is in the message.  Addresses are bytes
  * in network order, 4 or 16 by family.
+ *
+ * A round trip for each would be most of what a link costs, so that what needs
+ * no answer may be put together: see rtnl_hold().
  */
+#define RTNL_HELD_MAX 1024
+
 struct rtnl {
 	int fd;
 	uint32_t seq;
+	bool holding;
+	size_t held_len;
+	char held[RTNL_HELD_MAX] __attribute__((aligned(4)));
 };
 
 #define auto_rtnl __attribute__((cleanup(rtnl_close)))
@@ -31,8 +39,21 @@ struct rtnl {
 int rtnl_open(int netns, struct rtnl *ret_nl, struct err *e);
 void rtnl_close(struct rtnl *nl);
 
+/*
+ * rtnl_hold(nl), rtnl_flush(nl, e):
+ * Between the two, links brought up, addresses, routes and neighbours added are
+ * only written down; rtnl_flush() has the kernel do all of them, in their
+ * order, also those after one that it refuses, and returns the first refusal.
+ */
+void rtnl_hold(struct rtnl *nl);
+int rtnl_flush(struct rtnl *nl, struct err *e);
+
 /* rtnl_index(nl, name, e): the number of interface ${name}, or -ENODEV. */
 int rtnl_index(struct rtnl *nl, const char *name, struct err *e);
+
+/* rtnl_settle(nl, index, e): have the kernel notice now that the interface has
+ * a carrier, which a worker of its own else does at some time. */
+int rtnl_settle(struct rtnl *nl, int index, struct err *e);
 
 struct rtnl_veth {
 	const char *name;   /* ours */
@@ -42,18 +63,21 @@ struct rtnl_veth {
 	int peer_netns; /* a descriptor; -1: the same namespace */
 	unsigned mtu;	/* 0: the kernel's */
 	uint32_t group; /* of ours, for rtnl_group_del(); 0: none */
+	bool up;	/* ours; the peer is down */
 };
 
-/* rtnl_veth_add(nl, v, e): a pair of interfaces, both down; -EEXIST. */
+/* rtnl_veth_add(nl, v, e): a pair of interfaces; -EEXIST. */
 int rtnl_veth_add(struct rtnl *nl, const struct rtnl_veth *v, struct err *e);
 
 /*
  * rtnl_link_up(nl, index, e), rtnl_link_del(nl, name, e); absent: -ENODEV.
+ * rtnl_group_set(nl, index, group, e): put a link into a group.
  * rtnl_group_del(nl, group, e): every link of the group at once, which costs
  * about as much as one; none is fine.
  */
 int rtnl_link_up(struct rtnl *nl, int index, struct err *e);
 int rtnl_link_del(struct rtnl *nl, const char *name, struct err *e);
+int rtnl_group_set(struct rtnl *nl, int index, uint32_t group, struct err *e);
 int rtnl_group_del(struct rtnl *nl, uint32_t group, struct err *e);
 
 struct rtnl_addr {

@@ -30,7 +30,7 @@ int rtnl_addr_add(struct rtnl *nl, const struct rtnl_addr *a, struct err *e)
 		   sizeof(i));
 	rtnl_put(&m, IFA_LOCAL, a->addr, width(a->family));
 	rtnl_put(&m, IFA_ADDRESS, a->addr, width(a->family));
-	r = rtnl_do(nl, &m);
+	r = rtnl_put_in(nl, &m);
 	return r < 0 && r != -EEXIST ? err_sys(e, -r, "add an address") : 0;
 }
 
@@ -120,7 +120,7 @@ int rtnl_route_add(struct rtnl *nl, const struct rtnl_route *rt, struct err *e)
 		    rt->exclusive ? NLM_F_CREATE | NLM_F_EXCL
 				  : NLM_F_CREATE | NLM_F_REPLACE,
 		    rt);
-	r = rtnl_do(nl, &m);
+	r = rtnl_put_in(nl, &m);
 	return r < 0 ? err_sys(e, -r, "add a route") : 0;
 }
 
@@ -191,6 +191,6 @@ int rtnl_neigh_add(struct rtnl *nl, int index, int family, const uint8_t *addr,
 		   sizeof(n));
 	rtnl_put(&m, NDA_DST, addr, width(family));
 	rtnl_put(&m, NDA_LLADDR, mac, 6);
-	r = rtnl_do(nl, &m);
+	r = rtnl_put_in(nl, &m);
 	return r < 0 ? err_sys(e, -r, "add a neighbour") : 0;
 }

@@ -6,6 +6,7 @@
 #include <net/if.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
 #include "base/cleanup.h"
 #include "sys/rtnl_priv.h"
@@ -24,27 +25,15 @@ static void start_link(struct rtnl_msg *m, uint16_t type, uint16_t flags,
 	rtnl_start(m, type, flags, &i, sizeof(i));
 }
 
-static int keep_index(void *arg, const struct nlmsghdr *h)
-{
-	const struct ifinfomsg *i = NLMSG_DATA(h);
-
-	if (h->nlmsg_type == RTM_NEWLINK)
-		*(int *)arg = i->ifi_index;
-	return 0;
-}
-
-/* A get is answered by one message and, with an ACK asked for, by that too. */
+/* Any socket of the namespace will do, and nothing is locked for it. */
 static int get_index(struct rtnl *nl, const char *name)
 {
-	struct rtnl_msg m;
-	int index = -ENODEV, r;
+	struct ifreq ifr = {0};
 
 	if (strlen(name) >= IFNAMSIZ)
 		return -ENODEV;
-	start_link(&m, RTM_GETLINK, NLM_F_ACK, 0);
-	rtnl_put_str(&m, IFLA_IFNAME, name);
-	r = rtnl_ask(nl, &m, keep_index, &index);
-	return r < 0 ? r : index;
+	memcpy(ifr.ifr_name, name, strlen(name));
+	return ioctl(nl->fd, SIOCGIFINDEX, &ifr) < 0 ? -errno : ifr.ifr_ifindex;
 }
 
 int rtnl_index(struct rtnl *nl, const char *name, struct err *e)
@@ -52,6 +41,18 @@ int rtnl_index(struct rtnl *nl, const char *name, struct err *e)
 	int r = get_index(nl, name);
 
 	return r < 0 ? err_sys(e, -r, "interface %s", name) : r;
+}
+
+/* Whoever asks for a link is told how it is, so that the kernel looks first. */
+int rtnl_settle(struct rtnl *nl, int index, struct err *e)
+{
+	struct rtnl_msg m;
+	int r;
+
+	start_link(&m, RTM_GETLINK, 0, index);
+	rtnl_put32(&m, IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
+	r = rtnl_do(nl, &m);
+	return r < 0 ? err_sys(e, -r, "look at interface %d", index) : 0;
 }
 
 static void put_end(struct rtnl_msg *m, const char *name, const uint8_t *mac,
@@ -66,12 +67,15 @@ static void put_end(struct rtnl_msg *m, const char *name, const uint8_t *mac,
 
 int rtnl_veth_add(struct rtnl *nl, const struct rtnl_veth *v, struct err *e)
 {
+	const struct ifinfomsg ours = {.ifi_flags = v->up ? IFF_UP : 0,
+				       .ifi_change = v->up ? IFF_UP : 0};
 	const struct ifinfomsg none = {0};
 	struct rtnl_msg m;
 	size_t info, data, peer;
 	int r;
 
-	start_link(&m, RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, 0);
+	rtnl_start(&m, RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &ours,
+		   sizeof(ours));
 	put_end(&m, v->name, v->mac, v->mtu);
 	if (v->group)
 		rtnl_put32(&m, IFLA_GROUP, v->group);
@@ -102,7 +106,7 @@ int rtnl_link_up(struct rtnl *nl, int index, struct err *e)
 	int r;
 
 	rtnl_start(&m, RTM_NEWLINK, 0, &i, sizeof(i));
-	r = rtnl_do(nl, &m);
+	r = rtnl_put_in(nl, &m);
 	return r < 0 ? err_sys(e, -r, "bring interface %d up", index) : 0;
 }
 
@@ -117,6 +121,17 @@ int rtnl_link_del(struct rtnl *nl, const char *name, struct err *e)
 	rtnl_put_str(&m, IFLA_IFNAME, name);
 	r = rtnl_do(nl, &m);
 	return r < 0 ? err_sys(e, -r, "remove interface %s", name) : 0;
+}
+
+int rtnl_group_set(struct rtnl *nl, int index, uint32_t group, struct err *e)
+{
+	struct rtnl_msg m;
+	int r;
+
+	start_link(&m, RTM_SETLINK, 0, index);
+	rtnl_put32(&m, IFLA_GROUP, group);
+	r = rtnl_put_in(nl, &m);
+	return r < 0 ? err_sys(e, -r, "group of interface %d", index) : 0;
 }
 
 int rtnl_group_del(struct rtnl *nl, uint32_t group, struct err *e)
@@ -160,6 +175,7 @@ int rtnl_links(struct rtnl *nl, const char *prefix,
 	int r;
 
 	start_link(&m, RTM_GETLINK, 0, 0);
+	rtnl_put32(&m, IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
 	r = rtnl_dump(nl, &m, each_link, &f);
 	return r < 0 ? err_sys(e, -r, "list the interfaces") : 0;
 }

@@ -31,11 +31,13 @@ void rtnl_nest_end(struct rtnl_msg *m, size_t at);
 
 /*
  * rtnl_do(nl, m): send it and wait for the kernel's word on it: 0 or -errno.
+ * rtnl_put_in(nl, m): the same, but for rtnl_hold().
  * rtnl_ask(nl, m, fn, arg): the same, with an answer before it.
  * rtnl_dump(nl, m, fn, arg): send it and hand each answer to ${fn} until the
  * end or a negative value of it.
  */
 int rtnl_do(struct rtnl *nl, struct rtnl_msg *m);
+int rtnl_put_in(struct rtnl *nl, struct rtnl_msg *m);
 int rtnl_ask(struct rtnl *nl, struct rtnl_msg *m,
 	     int (*fn)(void *arg, const struct nlmsghdr *h), void *arg);
 int rtnl_dump(struct rtnl *nl, struct rtnl_msg *m,

@@ -20,6 +20,9 @@ run dsec-run --detach --name r --phase setup --phases "$PHASES"
 is "$(field "$out" .error.code)" configuration "without an uplink it is refused"
 run dsec-net --uplink up
 is "$status $(field "$out" .up)" "0 true" "an uplink" || diag "$err"
+run dsec-run --detach --network '{"allow":[{"cidr":"2001:db8:1::10/128"}]}'
+is "$(field "$out" .error.code)" unsupported "a network of IPv6 is refused"
+like "$err" "allow\[0\]: .*IPv6" "by name"
 run dsec-net --uplink up
 is "$status $(field "$out" .up)" "0 true" "which may be asked for again"
 run dsec-run --detach --name r --phase setup --phases "$PHASES"
@@ -34,6 +37,8 @@ verdict() { # TO
 }
 is "$(gets http://allowed.test/x) $(gets http://198.51.100.11/x)" "/x /x" "a name and a network"
 is "$(gets http://other.test/x)" "" "not another name"
+run dsec-net r --merge '{"allow":[{"cidr":"2001:db8::/32"}]}'
+is "$(field "$out" .error.code)" unsupported "nor does a change allow IPv6"
 # What nobody wrote about port 443 and IPv6.
 implicit='[.implicit[] | select((.ports == [443] and .cidr == "any") or .cidr == "::/0") |
 	"\(.does) \(.proto)"] | join(", ")'

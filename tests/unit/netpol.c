@@ -39,11 +39,30 @@ static json_t *services;
 
 static struct netpol *compile(const char *text, struct err *e)
 {
-	struct netpol_env env = {.find = find, .arg = services};
+	struct netpol_env env = {.find = find, .arg = services, .link6 = true};
 	auto_json json_t *j = rules(text);
 	struct netpol *p = NULL;
 
 	return netpol_compile(j, &env, &p, e) == 0 ? p : NULL;
+}
+
+/* As where links have no IPv6: nothing that is allowed may be. */
+static void test_without_v6(void)
+{
+	struct netpol_env env = {.find = find, .arg = services};
+	auto_json json_t *allowed = rules(
+		"{'allow':[{'cidr':'198.51.100.0/24'},"
+		"{'cidr':'2001:db8::/32'}]}");
+	auto_json json_t *denied = rules("{'default':'allow',"
+					 "'deny':[{'cidr':'2001:db8::/32'}]}");
+	auto_netpol struct netpol *p = NULL;
+	struct err e = {0};
+
+	is_int(netpol_compile(allowed, &env, &p, &e), -EOPNOTSUPP,
+	       "a v6 network is not allowed without a v6 link");
+	is_str(e.code, "unsupported", "by its own code");
+	ok(!strncmp(e.msg, "allow[1]: ", 10), "%s", e.msg);
+	is_int(netpol_compile(denied, &env, &p, &e), 0, "but may be denied");
 }
 
 /* --- names and addresses ------------------------------------------------- */
@@ -641,6 +660,7 @@ int main(void)
 	test_compile();
 	test_compile_names();
 	test_bad();
+	test_without_v6();
 	test_hash();
 	test_verdicts();
 	test_resolve();

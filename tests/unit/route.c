@@ -453,6 +453,54 @@ static void refused(struct lab *l)
 	flow_done(&f);
 }
 
+/*
+ * The next on a slot has its address.  Nothing of the flows of the one before
+ * may reach it, under whatever policy they began and whatever its own allows.
+ */
+static void successor(struct lab *l)
+{
+	char c;
+	struct flow now, before;
+
+	lab_put(l, LAB_A, ALLOW_5432);
+	before = tcp(l, "198.51.100.10", 5432);
+	ok(both_ways(&before), "a flow");
+	lab_put(l, LAB_A, ALLOW_MORE);
+	now = tcp(l, "198.51.100.10", 5555);
+	ok(both_ways(&now), "and one of another policy, in which that rests");
+	is_int(route_del(l->r, LAB_A, NULL), 0, "its sandbox ends");
+	lab_put(l, LAB_A, "{\"default\":\"allow\"}");
+	ok(send(before.peer, "x", 1, MSG_NOSIGNAL) == 1 &&
+		   send(now.peer, "x", 1, MSG_NOSIGNAL) == 1,
+	   "their peers go on");
+	poll(NULL, 0, 700);
+	is_int(recv(before.client, &c, 1, MSG_DONTWAIT), -1,
+	       "to the next it means nothing");
+	is_int(recv(now.client, &c, 1, MSG_DONTWAIT), -1, "nor the other");
+	flow_done(&before);
+	flow_done(&now);
+}
+
+/* Epochs of a sandbox are counted; where they begin anew all goes on. */
+static void many_epochs(struct lab *l)
+{
+	struct flow f;
+	int r = 0;
+
+	lab_put(l, LAB_A, ALLOW_5432);
+	f = tcp(l, "198.51.100.10", 5432);
+	/* Past a part of them at least, wherever they began. */
+	for (int i = 0; i < 4200 && r >= 0; i++)
+		r = lab_put(l, LAB_A, i % 2 ? ALLOW_5432 : ALLOW_MORE);
+	is_int(r, 1, "4,200 changes of policy");
+	is_int(lab_put(l, LAB_A, ALLOW_MORE), 1, "and one more");
+	ok(both_ways(&f), "a flow that all of them allow goes on");
+	is_int(lab_put(l, LAB_A, "{}"), 1, "one that does not");
+	is_int(send(f.client, "more", 4, MSG_NOSIGNAL), 4, "it goes on");
+	is_int(fails(f.client), ECONNRESET, "and is reset");
+	flow_done(&f);
+}
+
 int main(void)
 {
 	struct lab l;
@@ -461,6 +509,8 @@ int main(void)
 		return tap_done();
 	basics(&l);
 	epochs(&l);
+	successor(&l);
+	many_epochs(&l);
 	datagrams(&l);
 	redirects(&l);
 	names(&l);

@@ -91,6 +91,18 @@ static void speak(int netns, int inside)
 	is_int(ntohl(from.sin_addr.s_addr), POOL + 8, "from its address");
 }
 
+static bool none_held(void *arg, uint32_t slot)
+{
+	(void)arg;
+	(void)slot;
+	return false;
+}
+
+static bool is_slot(void *arg, uint32_t slot)
+{
+	return slot == (uintptr_t)arg;
+}
+
 static void links(void)
 {
 	auto_close int netns = transit_open(dir, NULL);
@@ -121,9 +133,42 @@ static void links(void)
 	is_int(transit_attach(netns, one, &l, &e), -EEXIST,
 	       "the address of another");
 	is_int(transit_slots(netns, slots, 4, &e), 1, "leaves nothing");
-	is_int(transit_detach(netns, 7, &e), 0, "detach");
-	is_int(transit_detach(netns, 7, &e), 0, "detach again");
+	is_int(transit_sweep(netns, 1, none_held, NULL, &e), 0,
+	       "one that nobody holds may stay");
+	is_int(transit_sweep(netns, 0, is_slot, (void *)(uintptr_t)7, &e), 0,
+	       "one that somebody holds does");
+	is_int(transit_sweep(netns, 0, is_slot, (void *)(uintptr_t)8, &e), 1,
+	       "one that nobody holds goes");
 	is_int(transit_slots(netns, slots, 4, &e), 0, "no link");
+	is_int(transit_sweep(netns, 0, none_held, NULL, &e), 0, "nor now");
+}
+
+/* A namespace that ends takes its link along, and one that lives on does not
+ * keep the slot from the next. */
+static void ends(void)
+{
+	auto_close int netns = transit_open(dir, NULL);
+	auto_close int old = scratch();
+	auto_close int next = scratch();
+	struct transit_link l = {.slot = 9, .address = POOL + 10};
+	struct err e = {.r = 0};
+	uint32_t slots[4];
+	int n = 1;
+
+	is_int(transit_attach(netns, old, &l, &e), 0, "attach");
+	is_int(transit_attach(netns, next, &l, &e), 0,
+	       "another on its slot while its namespace is there");
+	is_int(transit_slots(netns, slots, 4, &e), 1, "has the only link");
+	fd_close(steal_fd(&old));
+	usleep(200000);
+	is_int(transit_slots(netns, slots, 4, &e), 1,
+	       "and keeps it when that ends");
+	fd_close(steal_fd(&next));
+	for (int i = 0; i < 600 && n > 0; i++) {
+		usleep(50000);
+		n = transit_slots(netns, slots, 4, &e);
+	}
+	is_int(n, 0, "until it ends itself");
 }
 
 static void sockets(void)
@@ -161,6 +206,7 @@ int main(void)
 	}
 	life();
 	links();
+	ends();
 	sockets();
 	end();
 	ok(!fd_remove_tree(AT_FDCWD, dir, NULL), "clean");
