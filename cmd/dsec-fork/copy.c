@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "life/ctl.h"
 #include "box/inherit.h"
 #include "fork.h"
@@ -121,8 +122,8 @@ static int record_of(const struct request *r, const struct create_copied *m,
 	return 0;
 }
 
-int make_copy(struct request *r, unsigned index, int stop, json_t **ret_rec,
-	      struct err *e)
+static int copy_now(struct request *r, unsigned index, int stop,
+		    json_t **ret_rec, struct err *e)
 {
 	const struct create_from from = {
 		.snap = &r->snap,
@@ -142,5 +143,32 @@ int make_copy(struct request *r, unsigned index, int stop, json_t **ret_rec,
 		return res;
 	res = record_of(r, &made, spec, ret_rec, e);
 	json_decref(made.restored);
+	return res;
+}
+
+/* Each copy has a key of its own, which the process that makes it keeps: where
+ * the request is made again because dsec-fork was killed before it could keep
+ * its own, those that are there are not made twice. */
+int make_copy(struct request *r, unsigned index, int stop, json_t **ret_rec,
+	      struct err *e)
+{
+	auto_json json_t *req = json_copy(r->req);
+	const char *whole = json_str(r->req, "key");
+	struct key key = KEY_INIT;
+	struct err late = {0};
+	int res = req ? 0 : err_sys(e, ENOMEM, "request");
+
+	if (res == 0 && *whole &&
+	    json_object_set_new(req, "key",
+				json_sprintf("%s/%u", whole, index)) < 0)
+		res = err_sys(e, ENOMEM, "key");
+	if (res == 0)
+		res = key_begin(&key, &r->app->tree, req, true, ret_rec, e);
+	if (res != 0)
+		return res < 0 ? res : 0;
+	res = copy_now(r, index, stop, ret_rec, e);
+	if (key_end(&key, res < 0 ? NULL : *ret_rec, &late) < 0)
+		log_err(&late);
+	key_done(&key);
 	return res;
 }

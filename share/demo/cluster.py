@@ -163,6 +163,10 @@ async def demonstrate(world: World, show: Show, creates: int,
     wait_until("controls see all nodes", 30, lambda: all(
         c.counted("dsec_node_state", state="live") == len(world.nodes)
         for c in world.controls))
+    # The placer of each hears of a node with its next report at the latest.
+    wait_until("controls have reports of all nodes", 30, lambda: all(
+        n.counted("dsec_requests_total", program="report")
+        >= 3 * len(world.controls) for n in world.nodes))
     show.say(f"\nA burst of {creates} creates, {parallel} at a time, through "
              f"{len(world.controls)} controls.\nAs it begins {small.name} is "
              f"told to hold {SMALL} at most, and its reports are held up:\n"
