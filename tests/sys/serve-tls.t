@@ -63,7 +63,7 @@ stop() {
 	wait "$pid"
 	is $? 0 "it ends in order"
 }
-trap 'kill "$pid" 2>/dev/null; tree_end $?' EXIT
+trap 's=$?; kill "$pid" 2>/dev/null; tree_end "$s"' EXIT
 
 start '{"line_ms":500,"handshake_ms":1000,"ping_ms":300,"idle_ms":900}'
 
