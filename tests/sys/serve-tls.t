@@ -63,6 +63,7 @@ stop() {
 	wait "$pid"
 	is $? 0 "it ends in order"
 }
+# shellcheck disable=SC2154 # s is set there
 trap 's=$?; kill "$pid" 2>/dev/null; tree_end "$s"' EXIT
 
 start '{"line_ms":500,"handshake_ms":1000,"ping_ms":300,"idle_ms":900}'
