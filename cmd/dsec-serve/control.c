@@ -134,13 +134,21 @@ static int listen_all(struct control *c, char *ret_first, struct err *e)
 	return r;
 }
 
-/* Not root: there is nothing that it would need it for. */
+/* There is nothing that it would need root for. Without another user it is root
+ * still, who owns its key and logs, but may no more than any user. */
 static int drop(const char *user, struct err *e)
 {
 	const struct passwd *pw;
+	int r;
 
-	if (geteuid() != 0 || !user)
+	if (geteuid() != 0)
 		return confine_state(e);
+	if (!user) {
+		log_info("it runs as root, without capabilities: "
+			    "'node.user' names another user, or --user of init");
+		r = confine_caps(0, e);
+		return r < 0 ? r : confine_state(e);
+	}
 	pw = getpwnam(user);
 	if (!pw)
 		return err_set(e, -EINVAL, "configuration",

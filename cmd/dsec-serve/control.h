@@ -125,7 +125,7 @@ struct job {
 	struct control *c;
 	struct call *call;
 	const struct auth_who *who;
-	json_t *req;	   /* what nodes are asked, "as" and so on included */
+	json_t *req;	   /* what nodes are asked, "caller" and so on included */
 	struct query *ask; /* of the one node that it is about */
 	/* a create */
 	struct coproc_call *placing;

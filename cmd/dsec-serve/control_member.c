@@ -350,7 +350,7 @@ static void ask_info(struct member *m)
 	req = json_pack("{s:s}", "program", node ? "report" : "nodes");
 	if (req && node) {
 		json_object_set_new(req, "within", json_string("root"));
-		json_object_set_new(req, "as", json_string(uri));
+		json_object_set_new(req, "caller", json_string(uri));
 	}
 	m->asked_ms = clock_ms();
 	if (req)

@@ -219,8 +219,8 @@ static void by_name(struct job *j)
 {
 	json_t *req = json_pack("{s:s, s:s, s:O, s:O, s:O, s:O}", "program",
 				"ps", "op", "inspect", "sandbox",
-				json_object_get(j->req, "sandbox"), "as",
-				json_object_get(j->req, "as"), "within",
+				json_object_get(j->req, "sandbox"), "caller",
+				json_object_get(j->req, "caller"), "within",
 				json_object_get(j->req, "within"), "req",
 				json_object_get(j->req, "req"));
 	struct err e = {0};
@@ -345,7 +345,7 @@ static const struct auth_who *binding_of(const struct control *c,
 static int may(const struct control *c, const struct call *k,
 	       const struct auth_who **ret, struct err *e)
 {
-	static const char *const ours[] = {"as", "within", "req"};
+	static const char *const ours[] = {"caller", "within", "req"};
 	const struct auth_who *who = binding_of(c, k->client);
 	enum auth_op op;
 	int r;
@@ -375,7 +375,7 @@ static int add_who(struct job *j, struct err *e)
 
 	snprintf(req, sizeof(req), "%s-%llu", c->run_id,
 		 (unsigned long long)++c->seq);
-	if (json_object_set_new(j->req, "as", json_string(j->who->uri)) < 0 ||
+	if (json_object_set_new(j->req, "caller", json_string(j->who->uri)) < 0 ||
 	    json_object_set_new(j->req, "within",
 				json_string(j->who->project)) < 0 ||
 	    json_object_set_new(j->req, "req", json_string(req)) < 0)

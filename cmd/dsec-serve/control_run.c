@@ -210,8 +210,8 @@ static bool look_for_key(struct job *j)
 		return false;
 	req = json_pack("{s:s, s:s, s:s, s:O, s:O, s:O, s:O}", "program", "run",
 			"op", "key", "key", key, "attempt",
-			json_object_get(j->req, "attempt"), "as",
-			json_object_get(j->req, "as"), "within",
+			json_object_get(j->req, "attempt"), "caller",
+			json_object_get(j->req, "caller"), "within",
 			json_object_get(j->req, "within"), "req",
 			json_object_get(j->req, "req"));
 	if (!req)

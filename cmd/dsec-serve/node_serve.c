@@ -135,7 +135,7 @@ static int asker_of(const struct worker *w, const struct call *k,
 
 	if (cl->who.kind == TLS_CONTROL) {
 		*ret = (struct asker){cl->uri, json_str(k->req, "within"),
-				      json_str(k->req, "as"), AUTH_ALL};
+				      json_str(k->req, "caller"), AUTH_ALL};
 		return auth_project_ok(ret->within)
 			       ? 0
 			       : err_set(e, -EBADMSG, "missing_field",
@@ -146,7 +146,7 @@ static int asker_of(const struct worker *w, const struct call *k,
 		return err_set(e, -EACCES, "permission",
 			       "%s has no binding on this node", cl->uri);
 	for (const char *const *key =
-		     (const char *const[]){"within", "as", "req", NULL};
+		     (const char *const[]){"within", "caller", "req", NULL};
 	     *key; key++)
 		if (json_object_get(k->req, *key))
 			return err_set(e, -EBADMSG, "unknown_field",
@@ -198,7 +198,7 @@ static int may(void *arg, struct client *cl, struct err *e)
 static json_t *line_of(const struct job *j, const struct asker *who,
 		       const json_t *from)
 {
-	static const char *const wire[] = {"id", "within", "as", "req",
+	static const char *const wire[] = {"id", "within", "caller", "req",
 					   "token"};
 	json_t *req = json_copy((json_t *)(uintptr_t)from), *line = NULL;
 

@@ -81,6 +81,8 @@ bob() {
 
 wait_for 20 live 2
 ok $? "two nodes are live"
+is "$(grep -E '^Cap(Inh|Prm|Eff|Bnd|Amb)' "/proc/$c1/status" | cut -f2 | sort -u)" \
+	0000000000000000 "a control has no capability, whoever starts it"
 
 # --- placing ---------------------------------------------------------------------
 
@@ -91,6 +93,8 @@ is "$(jq -r .ok "$T/made" | sort | uniq -c | tr -s ' ')" " 6 true" \
 	"six are made" || diag "$(cat "$T/made" "$T/log-c1")"
 is "$(jq -r '.sandbox[0:4]' "$T/made" | sort -u | wc -l)" 2 "on both nodes"
 id=$(jq -r 'select(.id == 1).sandbox' "$T/made")
+json_is "$(one img "{\"op\":\"pack\",\"sandbox\":\"$id\",\"as\":\"root/packed:1\"}")" \
+	'"root/packed:1"' "what one wrote is an image of its node" .name
 # Field report 100: a create whose answer was lost.
 is "$(one run '{"key":"k1","task":"t","memory_limit_mb":64,"again":true}' |
 	jq -r .sandbox)" "$id" "one that may have been made is found by its key"

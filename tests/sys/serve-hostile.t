@@ -127,7 +127,8 @@ permission {"program":"exec","op":"put","sandbox":"mine","path":"/x","source":"/
 permission {"program":"exec","op":"get","sandbox":"mine","path":"/etc","target":"/etc"}
 permission {"program":"drain"}
 unknown_field {"program":"ps","within":"root"}
-unknown_field {"program":"ps","as":"dsec://client/client"}
+unknown_field {"program":"ps","caller":"dsec://client/client"}
+permission {"program":"img","op":"pull","source":"docker://127.0.0.1:1/x","as":"root/x/py:1"}
 unknown_field {"program":"ps","req":"x"}
 not_found {"program":"run","op":"key","key":"k2"}
 unsupported {"program":"sh"}

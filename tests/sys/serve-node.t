@@ -130,7 +130,7 @@ json_is "$(one '{"program":"exec","sandbox":"a","op":"put","path":"/x","source":
 	'"permission"' 'files of the node are nobody'"'"'s' .error.code
 json_is "$(one '{"program":"exec","sandbox":"a","op":"hold"}')" \
 	'"bad_value"' 'what is the supervisor'"'"'s alone is refused' .error.code
-json_is "$(one '{"program":"run","within":"root","as":"x"}')" \
+json_is "$(one '{"program":"run","within":"root","caller":"x"}')" \
 	'"unknown_field"' 'a client does not say for whom it asks' .error.code
 audited() { # PROGRAM: how often it is in the audit log
 	jq -c --arg p "$1" 'select(.program == $p)' "$DSEC_LIB/serve/audit.jsonl" |
