@@ -145,7 +145,7 @@ static int drop(const char *user, struct err *e)
 		return confine_state(e);
 	if (!user) {
 		log_info("it runs as root, without capabilities: "
-			    "'node.user' names another user, or --user of init");
+			 "'node.user' names another user, or --user of init");
 		r = confine_caps(0, e);
 		return r < 0 ? r : confine_state(e);
 	}

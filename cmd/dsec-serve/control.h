@@ -75,7 +75,6 @@ struct query {
 /* members_load(c, e): those of the configuration; others are let go. */
 int members_load(struct control *c, struct err *e);
 void members_tick(struct control *c);
-void members_close(struct control *c);
 
 /* member_node(c, after): the nodes there are, one by one; NULL is the end, and
  * where it begins. */
@@ -104,7 +103,6 @@ void query_cancel(struct query *a);
 /* --- placing (control_place.c) -------------------------------------------- */
 
 int placer_open(struct control *c, struct err *e);
-void placer_close(struct control *c);
 void placer_tick(struct control *c);
 /* placer_report(m): what it has told. */
 void placer_report(struct member *m);
@@ -125,7 +123,7 @@ struct job {
 	struct control *c;
 	struct call *call;
 	const struct auth_who *who;
-	json_t *req;	   /* what nodes are asked, "caller" and so on included */
+	json_t *req; /* what nodes are asked, "caller" and so on included */
 	struct query *ask; /* of the one node that it is about */
 	/* a create */
 	struct coproc_call *placing;

@@ -615,12 +615,3 @@ int members_load(struct control *c, struct err *e)
 		members_leave(c);
 	return r;
 }
-
-void members_close(struct control *c)
-{
-	struct member *m;
-
-	for (m = c->members; m; m = m->next)
-		if (m->conn)
-			conn_cut(m->conn, NULL);
-}

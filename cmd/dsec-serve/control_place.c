@@ -139,9 +139,3 @@ int placer_open(struct control *c, struct err *e)
 		placer_tick(c);
 	return r;
 }
-
-void placer_close(struct control *c)
-{
-	coproc_free(c->place);
-	c->place = NULL;
-}

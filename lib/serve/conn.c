@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
@@ -62,7 +62,7 @@ void conn_soon(struct conn *c)
  * would for ever. */
 static bool is_reading(const struct conn *c)
 {
-	return c->state == CONN_OPEN && !c->held && !c->eof &&
+	return c->state == CONN_OPEN && !c->eof &&
 	       (!c->server || conn_out_len(c) < OUT_HOLD);
 }
 
@@ -164,7 +164,6 @@ static void finish(struct conn *c)
 	c->ops->gone(c->arg, c, &c->why);
 	tls_stream_free(c->tls);
 	frame_reader_done(&c->reader);
-	buf_done(&c->in);
 	buf_done(&c->out);
 	free(c);
 }
@@ -187,7 +186,7 @@ int conn_added(struct conn *c, struct err *e)
 
 	if (!c->out_ms)
 		c->out_ms = clock_ms();
-	account(c, c->in.len + frame_begun(&c->reader) + n);
+	account(c, frame_begun(&c->reader) + n);
 	if (n > l->out_max || (n > SMALL && c->env->held > l->held_max))
 		too_slow(c);
 	if (c->state == CONN_DEAD)
@@ -254,7 +253,7 @@ static void count_line(struct conn *c)
 		c->line_ms = 0;
 	else if (!c->line_ms)
 		c->line_ms = c->in_ms;
-	account(c, c->in.len + begun + conn_out_len(c));
+	account(c, begun + conn_out_len(c));
 	if (begun <= LONG_LINE || c->env->held <= c->env->limits.held_max)
 		return;
 	err_set(&e, -ENOBUFS, "busy", "too many long lines at once");
@@ -278,14 +277,14 @@ static void on_line(struct conn *c, json_t *obj)
 	(void)conn_put(c, rec, NULL);
 }
 
-/* As many frames as may be taken now; ${data} goes on to the rest. */
+/* All frames there are, while it is open; ${data} goes on to the rest. */
 static void parse(struct conn *c, const char **data, size_t *len)
 {
 	struct err e = {0};
 	struct frame f;
 	int r = 1;
 
-	while (c->state == CONN_OPEN && !c->held && *len > 0) {
+	while (c->state == CONN_OPEN && *len > 0) {
 		r = frame_next(&c->reader, data, len, &f, &e);
 		if (r <= 0)
 			break;
@@ -302,22 +301,6 @@ static void parse(struct conn *c, const char **data, size_t *len)
 		conn_reject(c, json_object_get(c->reader.obj, "id"), &e);
 	else
 		count_line(c);
-}
-
-/* What came while it was held, or was left when it was. */
-static void parse_kept(struct conn *c)
-{
-	struct buf kept = c->in;
-	const char *data = kept.data;
-	size_t len = kept.len;
-
-	if (len == 0 || c->held || c->state != CONN_OPEN)
-		return;
-	c->in = (struct buf){0};
-	parse(c, &data, &len);
-	if (len > 0 && c->state == CONN_OPEN && buf_add(&c->in, data, len) < 0)
-		too_slow(c);
-	buf_done(&kept);
 }
 
 /* Fill the scratch: all that a record holds fits, so nothing stays behind. */
@@ -381,9 +364,6 @@ static void take_in(struct conn *c)
 		parse(c, &data, &len);
 		if (was == CONN_DEAD)
 			c->state = CONN_DEAD;
-		if (len > 0 && c->state == CONN_OPEN &&
-		    buf_add(&c->in, data, len) < 0)
-			too_slow(c);
 	}
 }
 
@@ -393,7 +373,7 @@ static void told_end(struct conn *c)
 {
 	struct err e = {0};
 
-	if (!c->eof || c->eof_told || c->in.len > 0 || c->state != CONN_OPEN)
+	if (!c->eof || c->eof_told || c->state != CONN_OPEN)
 		return;
 	c->eof_told = true;
 	if (frame_open(&c->reader)) {
@@ -417,7 +397,7 @@ static void settle(struct conn *c)
 		else
 			die(c, NULL);
 	}
-	account(c, c->in.len + frame_begun(&c->reader) + conn_out_len(c));
+	account(c, frame_begun(&c->reader) + conn_out_len(c));
 	if (c->state == CONN_DEAD) {
 		conn_soon(c);
 		return;
@@ -428,7 +408,6 @@ static void settle(struct conn *c)
 
 static void run(struct conn *c)
 {
-	parse_kept(c);
 	told_end(c);
 	if (c->state == CONN_SHAKE || c->state == CONN_DEAD)
 		return;
@@ -539,29 +518,6 @@ static const struct tls_stream_ops tls_ops = {on_up, on_io, on_lost};
 
 /* --- a connection --------------------------------------------------------- */
 
-static void name_peer(struct conn *c, int fd)
-{
-	union {
-		struct sockaddr sa;
-		struct sockaddr_in in;
-		struct sockaddr_in6 in6;
-	} u = {0};
-	socklen_t len = sizeof(u);
-	char text[INET6_ADDRSTRLEN];
-
-	snprintf(c->from, sizeof(c->from), "local");
-	if (getpeername(fd, &u.sa, &len) < 0)
-		return;
-	if (u.sa.sa_family == AF_INET &&
-	    inet_ntop(AF_INET, &u.in.sin_addr, text, sizeof(text)))
-		snprintf(c->from, sizeof(c->from), "%s:%u", text,
-			 ntohs(u.in.sin_port));
-	else if (u.sa.sa_family == AF_INET6 &&
-		 inet_ntop(AF_INET6, &u.in6.sin6_addr, text, sizeof(text)))
-		snprintf(c->from, sizeof(c->from), "[%s]:%u", text,
-			 ntohs(u.in6.sin6_port));
-}
-
 /* Not of TCP: fine. */
 static void watch_peer(int fd)
 {
@@ -602,7 +558,6 @@ int conn_open(struct conn_env *env, const struct conn_conf *conf, int *fd,
 	c->server = conf->server;
 	c->soon = (struct loop_timer){.fn = on_soon, .arg = c};
 	c->tick = (struct loop_timer){.fn = on_tick, .arg = c};
-	name_peer(c, *fd);
 	watch_peer(*fd);
 	r = tls_stream_new(&tls, fd, &c->tls, e);
 	if (r < 0) {
@@ -616,14 +571,6 @@ int conn_open(struct conn_env *env, const struct conn_conf *conf, int *fd,
 	return 0;
 }
 
-void conn_hold(struct conn *c, bool on)
-{
-	if (c->held == on)
-		return;
-	c->held = on;
-	conn_soon(c);
-}
-
 void conn_set_busy(struct conn *c, unsigned n)
 {
 	c->busy = n;
@@ -634,16 +581,6 @@ void conn_set_busy(struct conn *c, unsigned n)
 const struct tls_ident *conn_peer(const struct conn *c)
 {
 	return tls_stream_peer(c->tls);
-}
-
-const char *conn_from(const struct conn *c)
-{
-	return c->from;
-}
-
-struct conn_env *conn_env_of(const struct conn *c)
-{
-	return c->env;
 }
 
 uint64_t conn_heard_ms(const struct conn *c)

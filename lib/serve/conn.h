@@ -96,19 +96,14 @@ void conn_cut(struct conn *c, const struct err *why);
  * which nothing makes sense. */
 void conn_reject(struct conn *c, const json_t *id, const struct err *why);
 
-/* conn_hold(c, on): read no more for the time being, or go on. */
-void conn_hold(struct conn *c, bool on);
-
 /*
  * conn_set_busy(c, n): how many requests are under way on it: with some, an end
  * of what the peer sends does not close it, and silence does not cut it.
  */
 void conn_set_busy(struct conn *c, unsigned n);
 
-/* conn_peer(c): NULL before it is up.  conn_from(c): its address, as text. */
+/* conn_peer(c): NULL before it is up. */
 const struct tls_ident *conn_peer(const struct conn *c);
-const char *conn_from(const struct conn *c);
-struct conn_env *conn_env_of(const struct conn *c);
 
 /* conn_weight(c): in line(): about how many bytes of memory its object takes.
  */

@@ -2,8 +2,6 @@
 #ifndef SERVE_CONN_PRIV_H
 #define SERVE_CONN_PRIV_H
 
-#include <netinet/in.h>
-
 #include "serve/stream.h"
 
 /* Connections have few streams, and controls' many. */
@@ -27,11 +25,10 @@ struct conn {
 	const struct conn_ops *ops;
 	void *arg;
 	enum conn_state state;
-	bool server, held, eof, eof_told, pinged;
+	bool server, eof, eof_told, pinged;
 	bool lingers; /* CONN_CLOSE: all is said, what comes is dropped */
 	unsigned busy;
 	struct frame_reader reader;
-	struct buf in;	/* what came while it is held */
 	struct buf out; /* from out_at on */
 	size_t out_at;
 	size_t counted;		/* in env->held */
@@ -46,7 +43,6 @@ struct conn {
 	struct stream **streams; /* STREAM_TABLE lists, or NULL */
 	unsigned nstreams;
 	struct stream *hungry, **hungry_end;
-	char from[INET6_ADDRSTRLEN + 8];
 };
 
 static inline size_t conn_out_len(const struct conn *c)

@@ -659,8 +659,3 @@ void coproc_stats(const struct coproc *c, struct coproc_stats *ret)
 				     .asked = c->asked,
 				     .lost = c->lost};
 }
-
-bool coproc_idle(const struct coproc *c)
-{
-	return c->running == 0 && c->waiting == 0;
-}

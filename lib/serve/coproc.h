@@ -79,7 +79,4 @@ struct coproc_stats {
 };
 void coproc_stats(const struct coproc *c, struct coproc_stats *ret);
 
-/* coproc_idle(c): it has nothing to do. */
-bool coproc_idle(const struct coproc *c);
-
 #endif

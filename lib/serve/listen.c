@@ -264,13 +264,6 @@ void server_retire(struct server *s)
 	close_listeners(s);
 }
 
-void server_close(struct server *s)
-{
-	close_listeners(s);
-	for (struct client *cl = s->clients; cl; cl = cl->next)
-		conn_cut(cl->c, NULL);
-}
-
 void server_free(struct server *s)
 {
 	if (!s)

@@ -99,15 +99,13 @@ struct server_stats {
  * server_listen(s, fd, e): a listening socket, taken over.
  * server_take(s, fd, e): a connection that somebody else accepted.
  * server_retire(s): accept no more; who is there goes on.
- * server_close(s): accept no more, and cut every client.  server_free(s): once
- * server_stats() says that no client and no call is left.
+ * server_free(s): once server_stats() says that no client and no call is left.
  */
 must_check int server_new(struct conn_env *env, const struct server_conf *conf,
 			  struct server **ret, struct err *e);
 must_check int server_listen(struct server *s, int *fd, struct err *e);
 must_check int server_take(struct server *s, int *fd, struct err *e);
 void server_retire(struct server *s);
-void server_close(struct server *s);
 void server_free(struct server *s);
 struct server_stats server_stats(const struct server *s);
 

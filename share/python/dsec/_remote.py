@@ -31,6 +31,7 @@ _PING_S = 30.0
 _CUT_S = 90.0
 _REQUESTS = 960
 _CHUNK = 64 * 1024
+_PAGE = 1000  # records of a list that one request asks for
 _DENIALS = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED")
 
 
@@ -524,8 +525,17 @@ class RemoteTransport(Transport):
                        on_event: Optional[OnEvent] = None,
                        last: Callable[[List[Line]], bool] = one,
                        orphan: Optional[OnEvent] = None) -> List[Line]:
+        parts, final = await self._asked(program, fields, on_event, orphan)
+        if parts or (final.get("ok") is True and "failed" in final):
+            return parts
+        return [final]
+
+    async def _asked(self, program: str, fields: Line,
+                     given: Optional[OnEvent],
+                     orphan: Optional[OnEvent] = None) -> Tuple[
+                         List[Line], Line]:
+        """The records that came as events, and the final one."""
         parts: List[Line] = []
-        given = on_event
 
         def hear(line: Line) -> None:
             record = line.get("record")
@@ -543,13 +553,22 @@ class RemoteTransport(Transport):
         c = await self._connected()
         final = await c.ask({"program": program, **fields}, hear,
                             late if orphan is not None else None)
-        if parts or (final.get("ok") is True and "failed" in final):
-            return parts
-        return [final]
+        return parts, final
 
     async def select(self, program: str, fields: Line,
                      on_event: Optional[OnEvent] = None) -> List[Line]:
-        return await self.exchange(program, fields, on_event)
+        if program != "ps" or "op" in fields:
+            return await self.exchange(program, fields, on_event)
+        records: List[Line] = []
+        fields = {**fields, "limit": _PAGE}
+        while True:
+            page, final = await self._asked(program, fields, on_event)
+            if final.get("ok") is not True and not page:
+                return [final]
+            records += page
+            if not final.get("next"):
+                return records
+            fields["after"] = final["next"]
 
     async def channel(self, fields: Line, streams: Sequence[str]) -> Channel:
         c = await self._connected()

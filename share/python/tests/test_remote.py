@@ -141,6 +141,24 @@ class LostReplies(Fake):
             [d.why for d in await client.sandbox(ID).network.denied()],
             ["w0", "w1", "w2"])
 
+    async def test_pages(self):
+        """a long list is asked for in pages"""
+        ids = [f"ab2c{n:016d}" for n in range(2500)]
+
+        async def handle(conn, req):
+            begin = ids.index(req["after"]) + 1 if "after" in req else 0
+            page = ids[begin:begin + req["limit"]]
+            for i in page:
+                await conn.send({"id": req["id"], "event": "record",
+                                 "record": {"sandbox": i, "ok": True}})
+            more = begin + len(page) < len(ids)
+            return {"count": len(page), "failed": 0,
+                    **({"next": page[-1]} if more else {})}
+        server = await self.server(handle)
+        client = await self.client(server)
+        self.assertEqual([i.sandbox for i in await client.sandboxes()], ids)
+        self.assertEqual(len(server.requests), 3)
+
     async def test_new_call(self):
         """a new call has a new key and never an old result (100)"""
         act = Keyed(2)
