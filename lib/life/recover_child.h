@@ -2,6 +2,7 @@
 #ifndef LIFE_RECOVER_CHILD_H
 #define LIFE_RECOVER_CHILD_H
 
+#include "base/cleanup.h"
 #include "base/loop.h"
 #include "box/tree.h"
 

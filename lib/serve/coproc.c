@@ -223,6 +223,8 @@ static void repeat(struct coproc *c)
 	for (unsigned i = 0; i < c->conf.window; i++)
 		if (c->slots[i] && ask_again(c->slots[i]))
 			list[n++] = c->slots[i];
+	if (n == 0)
+		return;
 	qsort(list, n, sizeof(struct coproc_call *), youngest_first);
 	for (unsigned i = 0; i < n; i++) {
 		c->slots[list[i]->slot] = NULL;

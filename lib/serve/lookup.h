@@ -4,6 +4,7 @@
 
 #include <sys/socket.h>
 
+#include "base/cleanup.h"
 #include "base/loop.h"
 
 /*

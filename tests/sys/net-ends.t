@@ -101,6 +101,10 @@ exec 9<&-
 leak_start
 stuck=
 tries=0
+next_one() { # a full node looks for the dead five times a second, no more
+	next=$(once "$ROUTED")
+	! grep -q 'not enough left' "$T/err"
+}
 killed_at() { # CALL NUMBER...
 	killed_call=$1
 	shift
@@ -112,7 +116,8 @@ killed_at() { # CALL NUMBER...
 				-e "inject=$killed_call:signal=KILL:when=$killed_when" \
 				dsec-run --rm --network "$killed_net" -- true \
 				</dev/null >/dev/null 2>&1
-			case $(once "$ROUTED") in
+			wait_for 10 next_one
+			case $next in
 			*'"path": "/once"'*) ;;
 			*) stuck="$stuck $killed_call:$killed_when" ;;
 			esac
