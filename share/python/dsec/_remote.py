@@ -410,6 +410,16 @@ class RemoteChannel(Channel):
             self._final.exception()
 
 
+def _away(final: Line) -> List[Line]:
+    """A failure for each node that could not be asked, and may have some of
+    what was asked for."""
+    names = final.get("missing")
+    return [{"ok": False, "node": str(name), "error": {
+        "code": "node_away", "infra": True, "retry_after_ms": 1000,
+        "message": f"node {name} cannot be reached now"}}
+            for name in (names if isinstance(names, list) else [])]
+
+
 class RemoteTransport(Transport):
     """A connection to one of several addresses, made again when it is lost."""
 
@@ -558,11 +568,16 @@ class RemoteTransport(Transport):
     async def select(self, program: str, fields: Line,
                      on_event: Optional[OnEvent] = None) -> List[Line]:
         if program != "ps" or "op" in fields:
-            return await self.exchange(program, fields, on_event)
+            page, final = await self._asked(program, fields, on_event)
+            if page or (final.get("ok") is True and "failed" in final):
+                return page + _away(final)
+            return [final]
         records: List[Line] = []
         fields = {**fields, "limit": _PAGE}
         while True:
             page, final = await self._asked(program, fields, on_event)
+            if _away(final):  # a part would be taken for all
+                return _away(final)[:1]
             if final.get("ok") is not True and not page:
                 return [final]
             records += page

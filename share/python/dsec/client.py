@@ -234,7 +234,8 @@ class DSecClient:
                         all: bool = False, stats: bool = False,
                         timeout: Optional[float] = None) -> List[SandboxInfo]:
         """What runs; ``all``: what ended too, while that is kept; ``stats``:
-        with what each uses now."""
+        with what each uses now.  While a node cannot be asked it is tried
+        again, then :class:`Busy` raised: a part is never given for all."""
         fields: Line = _selector(task, project, labels, needed=False)
         if all:
             fields["all"] = True
@@ -295,7 +296,7 @@ class DSecClient:
         records = await self._core.call(program, fields, select=True,
                                         timeout=self._core.time(timeout))
         return OperationList(OperationResult.of(r) for r in records
-                             if r.get("sandbox"))
+                             if r.get("sandbox") or r.get("node"))
 
     async def pause_task(self, task: str, level: Optional[str] = None, *,
                          timeout: Optional[float] = None) -> OperationList:

@@ -339,7 +339,8 @@ class Snapshot:
 
 @dataclass
 class OperationResult:
-    """What became of one sandbox of a task or project operation."""
+    """What became of one sandbox of a task or project operation; without
+    ``sandbox``, of a node that could not be asked (``node_away``)."""
 
     sandbox: Optional[str]
     ok: bool
@@ -360,7 +361,8 @@ class OperationResult:
 
 
 class OperationList(List[OperationResult]):
-    """A record per sandbox of an operation on many."""
+    """A record per sandbox of an operation on many, and per node that could
+    not be asked."""
 
     @property
     def failed(self) -> List[OperationResult]:

@@ -159,6 +159,40 @@ class LostReplies(Fake):
         self.assertEqual([i.sandbox for i in await client.sandboxes()], ids)
         self.assertEqual(len(server.requests), 3)
 
+    async def test_missing(self):
+        """a list that lacks a node's is asked for again, and never taken for all"""
+        away = 2
+
+        async def handle(conn, req):
+            nonlocal away
+            if away > 0:
+                away -= 1
+                return {"count": 0, "failed": 0, "missing": ["n1"]}
+            await conn.send({"id": req["id"], "event": "record",
+                             "record": {"sandbox": ID, "ok": True}})
+            return {"count": 1, "failed": 0}
+        client = await self.client(await self.server(handle))
+        self.assertEqual([i.sandbox for i in await client.sandboxes()], [ID])
+        away = 1
+        client._core.retry.lost_s = 0
+        with self.assertRaises(dsec.Busy) as raised:
+            await client.sandboxes()
+        self.assertEqual((raised.exception.code, raised.exception.infra),
+                         ("node_away", True))
+
+    async def test_missing_part(self):
+        """an operation on many says which node could not be asked"""
+        async def handle(conn, req):
+            await conn.send({"id": req["id"], "event": "record",
+                             "record": {"sandbox": ID, "ok": True}})
+            return {**fail("node_away", infra=True), "count": 1, "failed": 1,
+                    "missing": ["n1"]}
+        client = await self.client(await self.server(handle))
+        r = await client.pause_task("t")
+        self.assertEqual([(i.sandbox, i.ok) for i in r],
+                         [(ID, True), (None, False)])
+        self.assertEqual(r[1].error.code, "node_away")
+
     async def test_new_call(self):
         """a new call has a new key and never an old result (100)"""
         act = Keyed(2)
