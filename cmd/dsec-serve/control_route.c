@@ -375,7 +375,8 @@ static int add_who(struct job *j, struct err *e)
 
 	snprintf(req, sizeof(req), "%s-%llu", c->run_id,
 		 (unsigned long long)++c->seq);
-	if (json_object_set_new(j->req, "caller", json_string(j->who->uri)) < 0 ||
+	if (json_object_set_new(j->req, "caller", json_string(j->who->uri)) <
+		    0 ||
 	    json_object_set_new(j->req, "within",
 				json_string(j->who->project)) < 0 ||
 	    json_object_set_new(j->req, "req", json_string(req)) < 0)
