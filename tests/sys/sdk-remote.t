@@ -133,6 +133,9 @@ sdk_tests control live_lost.Lost.test_back
 [ -n "${SDK_TESTS-}" ] || sdk_tests control live_burst
 n2_end
 sdk_stop control
+jq 'del(.control.nodes[] | select(.name == "n2"))' "$SDK_SERVE/serve.json" \
+	>"$T/j"
+mv "$T/j" "$SDK_SERVE/serve.json"
 
 # Calls while daemons are killed; it starts controls of its own.
 SDK_NODE_LOG=$T/node.log

@@ -39,10 +39,12 @@ class Chaos(unittest.IsolatedAsyncioTestCase):
             memory_limit_mb=128, cpu_cores_limit=1, task="chaos"))
 
     async def asyncTearDown(self):
-        await self.client.stop_task("chaos", grace=0)
-        await self.client.close()
-        self.control.kill()
-        self.control.wait()
+        try:
+            await self.client.stop_task("chaos", grace=0)
+            await self.client.close()
+        finally:
+            self.control.kill()
+            self.control.wait()
 
     def part(self, name):
         with open(os.environ["SDK_NODE_LOG"]) as f:
