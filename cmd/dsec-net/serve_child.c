@@ -166,20 +166,14 @@ static void lost(struct keeper *k, bool reaped);
 static void on_worker(struct loop *l, struct loop_source *s, uint32_t events)
 {
 	struct keeper *k = s->arg;
+	auto_chan_msg struct chan_msg m = {0};
 	struct err e = {0};
 	int r = chan_read(&k->worker, &e);
 
 	(void)l;
 	(void)events;
-	while (r > 0) {
-		auto_chan_msg struct chan_msg m = {0};
-
-		r = chan_next(&k->worker, &m, &e);
-		if (r > 0)
-			on_answer(k, m.obj);
-		else if (r == 0)
-			r = -EAGAIN;
-	}
+	while (chan_lines(&k->worker, &m, &r, &e))
+		on_answer(k, m.obj);
 	if (r < 0 && r != -EAGAIN)
 		note("worker %d: %s", (int)k->pid, e.msg);
 	if (r != -EAGAIN)

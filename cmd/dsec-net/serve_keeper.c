@@ -198,6 +198,7 @@ static void on_client(struct loop *l, struct loop_source *s, uint32_t events)
 {
 	struct client *c = s->arg;
 	struct keeper *k = c->keeper;
+	auto_chan_msg struct chan_msg m = {0};
 	struct err e = {0};
 	int r = 1;
 
@@ -206,15 +207,8 @@ static void on_client(struct loop *l, struct loop_source *s, uint32_t events)
 		client_flush(c);
 	if (!c->dead && (events & ~(uint32_t)EPOLLOUT))
 		r = chan_read(&c->chan, &e);
-	while (r > 0 && !c->dead) {
-		auto_chan_msg struct chan_msg m = {0};
-
-		r = chan_next(&c->chan, &m, &e);
-		if (r > 0)
-			on_request(c, &m);
-		else if (r == 0)
-			r = -EAGAIN;
-	}
+	while (!c->dead && chan_lines(&c->chan, &m, &r, &e))
+		on_request(c, &m);
 	if (r < 0 && r != -EAGAIN && !c->dead)
 		client_error(c, NULL, &e);
 	if (r != -EAGAIN && r <= 0)

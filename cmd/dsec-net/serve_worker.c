@@ -159,20 +159,15 @@ static int answer(struct worker *w, struct chan_msg *m, struct err *e)
 static void on_keeper(struct loop *l, struct loop_source *s, uint32_t events)
 {
 	struct worker *w = s->arg;
+	auto_chan_msg struct chan_msg m = {0};
 	struct err e = {0};
 	int r = -EAGAIN;
 
 	if (events & ~(uint32_t)EPOLLOUT)
 		r = chan_read(&w->chan, &e);
-	while (r > 0) {
-		auto_chan_msg struct chan_msg m = {0};
-
-		r = chan_next(&w->chan, &m, &e);
-		if (r > 0)
-			r = answer(w, &m, &e) < 0 ? -EIO : 1;
-		else if (r == 0)
-			r = -EAGAIN;
-	}
+	while (chan_lines(&w->chan, &m, &r, &e))
+		if (answer(w, &m, &e) < 0)
+			r = -EIO;
 	if (r == -EAGAIN)
 		r = chan_flush(&w->chan, &e);
 	else if (r == 0)

@@ -184,19 +184,13 @@ static void on_said(struct child *c, const char *event, const json_t *line)
 static void on_child(struct loop *l, struct loop_source *src, uint32_t events)
 {
 	struct child *c = src->arg;
+	auto_chan_msg struct chan_msg m = {0};
 	struct err e = {0};
 	int r = chan_read(&c->chan, &e);
 
 	(void)events;
-	while (r > 0) {
-		auto_chan_msg struct chan_msg m = {0};
-
-		r = chan_next(&c->chan, &m, &e);
-		if (r > 0)
-			on_said(c, json_str(m.obj, "event"), m.obj);
-		else if (r == 0)
-			r = -EAGAIN;
-	}
+	while (chan_lines(&c->chan, &m, &r, &e))
+		on_said(c, json_str(m.obj, "event"), m.obj);
 	if (r == -EAGAIN)
 		return;
 	/* It hung up: its end is to come. */

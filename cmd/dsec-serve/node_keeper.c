@@ -144,6 +144,7 @@ static void on_channel(struct loop *l, struct loop_source *s, uint32_t events)
 {
 	struct channel *ch = s->arg;
 	struct keeper *k = ch->keeper;
+	auto_chan_msg struct chan_msg m = {0};
 	struct err e = {0};
 	int r = -EAGAIN;
 
@@ -152,15 +153,8 @@ static void on_channel(struct loop *l, struct loop_source *s, uint32_t events)
 		channel_close(ch);
 	if (!ch->dead && (events & ~(uint32_t)EPOLLOUT))
 		r = chan_read(&ch->chan, &e);
-	while (r > 0 && !ch->dead) {
-		auto_chan_msg struct chan_msg m = {0};
-
-		r = chan_next(&ch->chan, &m, &e);
-		if (r > 0)
-			errand_line(ch, m.obj);
-		else if (r == 0)
-			r = -EAGAIN;
-	}
+	while (!ch->dead && chan_lines(&ch->chan, &m, &r, &e))
+		errand_line(ch, m.obj);
 	if (r < 0 && r != -EAGAIN)
 		log_info("a worker: %s", e.msg);
 	if (r != -EAGAIN)
@@ -238,19 +232,14 @@ static int on_order(struct keeper *k, struct chan_msg *m, struct err *e)
 static void on_ctl(struct loop *l, struct loop_source *s, uint32_t events)
 {
 	struct keeper *k = s->arg;
+	auto_chan_msg struct chan_msg m = {0};
 	struct err e = {0};
 	int r = chan_read(&k->ctl, &e);
 
 	(void)events;
-	while (r > 0) {
-		auto_chan_msg struct chan_msg m = {0};
-
-		r = chan_next(&k->ctl, &m, &e);
-		if (r > 0 && on_order(k, &m, &e) < 0)
+	while (chan_lines(&k->ctl, &m, &r, &e))
+		if (on_order(k, &m, &e) < 0)
 			log_err(&e);
-		else if (r == 0)
-			r = -EAGAIN;
-	}
 	if (r != -EAGAIN)
 		loop_stop(l, 0); /* the starter is gone: so are we */
 }

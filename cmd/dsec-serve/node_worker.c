@@ -80,6 +80,7 @@ int keeping_send(struct keeping *kp, const json_t *obj, struct err *e)
 static void on_keeping(struct loop *l, struct loop_source *s, uint32_t events)
 {
 	struct keeping *kp = s->arg;
+	auto_chan_msg struct chan_msg m = {0};
 	struct err e = {0};
 	int r = -EAGAIN;
 
@@ -88,15 +89,8 @@ static void on_keeping(struct loop *l, struct loop_source *s, uint32_t events)
 		r = -EPIPE;
 	else if (events & ~(uint32_t)EPOLLOUT)
 		r = chan_read(&kp->chan, &e);
-	while (r > 0) {
-		auto_chan_msg struct chan_msg m = {0};
-
-		r = chan_next(&kp->chan, &m, &e);
-		if (r > 0)
-			job_answer(kp->worker, &m);
-		else if (r == 0)
-			r = -EAGAIN;
-	}
+	while (chan_lines(&kp->chan, &m, &r, &e))
+		job_answer(kp->worker, &m);
 	if (r != -EAGAIN)
 		keeping_gone(kp);
 }
@@ -406,19 +400,14 @@ static int on_order(struct worker *w, struct chan_msg *m, struct err *e)
 static void on_ctl(struct loop *l, struct loop_source *s, uint32_t events)
 {
 	struct worker *w = s->arg;
+	auto_chan_msg struct chan_msg m = {0};
 	struct err e = {0};
 	int r = chan_read(&w->ctl, &e);
 
 	(void)events;
-	while (r > 0) {
-		auto_chan_msg struct chan_msg m = {0};
-
-		r = chan_next(&w->ctl, &m, &e);
-		if (r > 0 && on_order(w, &m, &e) < 0)
+	while (chan_lines(&w->ctl, &m, &r, &e))
+		if (on_order(w, &m, &e) < 0)
 			log_err(&e);
-		else if (r == 0)
-			r = -EAGAIN;
-	}
 	if (r != -EAGAIN)
 		loop_stop(l, 0); /* the starter is gone: so are we */
 }

@@ -183,6 +183,17 @@ int chan_next(struct chan *c, struct chan_msg *ret, struct err *e)
 	return 1;
 }
 
+bool chan_lines(struct chan *c, struct chan_msg *m, int *r, struct err *e)
+{
+	chan_msg_done(m);
+	if (*r <= 0)
+		return false;
+	*r = chan_next(c, m, e);
+	if (*r == 0)
+		*r = -EAGAIN;
+	return *r > 0;
+}
+
 static ssize_t send_some(int fd, const char *data, size_t len, const int *fds,
 			 size_t nfds, int flags)
 {

@@ -40,9 +40,14 @@ void chan_done(struct chan *c);
  * chan_read(c, e): one read.  1: something came; 0: end; -EAGAIN.
  * chan_next(c, ret, e): the next whole line of what came: 1, with *${ret} the
  * caller's to chan_msg_done(); 0: none.  An error is final.
+ * chan_lines(c, m, r, e): for a loop over all lines that one read has brought,
+ * with what it returned in *${r}: is there another, in *${m}?  The one before
+ * is done with.  At the end *${r} is -EAGAIN: wait for more; 0: the peer's end;
+ * or an error, also one that the loop's body has set.
  */
 must_check int chan_read(struct chan *c, struct err *e);
 must_check int chan_next(struct chan *c, struct chan_msg *ret, struct err *e);
+bool chan_lines(struct chan *c, struct chan_msg *m, int *r, struct err *e);
 
 /*
  * chan_send(c, obj, fds, nfds, e): send a line, waiting until it is gone (as

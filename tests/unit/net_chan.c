@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -90,9 +91,61 @@ static int read_of(const char *text, bool with_fd)
 	return r;
 }
 
+/* How many lines one read gave, and what it came to; ${stop}: the body ends it
+ * at that line. */
+static int lines_of(const char *text, bool end, int stop, int *ret_n)
+{
+	auto_chan_msg struct chan_msg m = {0};
+	struct chan c = {0};
+	struct err e = {0};
+	int s[2], r;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s) < 0 ||
+	    fcntl(s[1], F_SETFL, O_NONBLOCK) < 0)
+		abort();
+	c.fd = s[1];
+	if (write(s[0], text, strlen(text)) != (ssize_t)strlen(text))
+		abort();
+	if (end)
+		fd_close(s[0]);
+	*ret_n = 0;
+	r = chan_read(&c, &e);
+	while (chan_lines(&c, &m, &r, &e))
+		if (++*ret_n == stop)
+			r = -EIO;
+	if (r == -EAGAIN && end) {
+		r = chan_read(&c, &e);
+		ok(!chan_lines(&c, &m, &r, &e), "no line at the end");
+	}
+	chan_done(&c);
+	if (!end)
+		fd_close(s[0]);
+	fd_close(s[1]);
+	return r;
+}
+
+static void test_lines(void)
+{
+	int n;
+
+	is_int(lines_of("{}\n{}\n{}\n{", false, 0, &n), -EAGAIN,
+	       "three lines and a piece: wait for more");
+	is_int(n, 3, "each was given");
+	is_int(lines_of("{}\n{}\n", true, 0, &n), 0, "two and the end");
+	is_int(n, 2, "each was given");
+	is_int(lines_of("{}\n{}\n{}\n", false, 2, &n), -EIO,
+	       "what the body says ends it");
+	is_int(n, 2, "there");
+	is_int(lines_of("{}\n!\n{}\n", false, 0, &n), -EBADMSG,
+	       "so does a bad one");
+	is_int(n, 1, "after those before it");
+	is_int(lines_of("", true, 0, &n), 0, "nothing but the end");
+}
+
 int main(void)
 {
 	test_many();
+	test_lines();
 	is_int(read_of("{\"op\":\"a\"}\n", false), 0, "a line and the end");
 	is_int(read_of("{\"op\":\"a\"", false), 0, "half a line and the end");
 	is_int(read_of("garbage\n", false), -EBADMSG, "garbage");
