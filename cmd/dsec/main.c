@@ -27,7 +27,7 @@ static const struct {
 	{"net", "compile, apply, explain and test network policy"},
 	{"call", "function calls from a warm pool"},
 	{"iam", "authenticate, authorise, quotas, projects, audit"},
-	{"serve", "the programs behind TLS or HTTP"},
+	{"serve", "the programs behind TLS"},
 };
 
 /* The directory this program lies in, with a slash; "" if that is not known. */

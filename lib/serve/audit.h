@@ -11,9 +11,9 @@
 #include "base/loop.h"
 
 /*
- * The audit log: a line per call that changes something, written and synced
- * before the call is made, so that whoever cannot write it must refuse the
- * call.  A line is a JSON object,
+ * The audit log: a line per call that changes something, written, and synced
+ * where who waits for it wants that, before the call is made, so that whoever
+ * cannot write it must refuse the call.  A line is a JSON object,
  *
  *   {"seq":7,"at_ms":..,"prev":HEX,"who":"..","request":"..",
  *    "program":"run",..,"decision":"allow","hash":HEX}
