@@ -392,7 +392,10 @@ static int revoke_cert(struct revocation *v, const char *cert, const char *file,
 	free(v->crl);
 	v->crl = crl;
 	v->found++;
-	return certs_told(cert, file, "revoked", e);
+	/* Each by itself: what is told is so, whatever the next one comes to.
+	 */
+	r = certs_write(v->c->dir, "crl.pem", crl, false, e);
+	return r < 0 ? r : certs_told(cert, file, "revoked", e);
 }
 
 static int revoke_issued(void *arg, int dir, const char *name, struct err *e)
@@ -439,8 +442,6 @@ int verb_revoke(const struct args *a, struct err *e)
 		r = certs_read(c.dir, "crl.pem", &v.crl, e);
 	for (size_t i = 1; r == 0 && i < a->nwords; i++)
 		r = revoke_word(&v, a->words[i], e);
-	if (r == 0)
-		r = certs_write(c.dir, "crl.pem", v.crl, false, e);
 	free(v.crl);
 	certs_close(&c);
 	return r < 0 ? r : EXIT_OK;

@@ -5,10 +5,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "box/tree.h"
 #include "control.h"
 #include "wire/record.h"
-
-#define ID_LEN 20
 
 /* --- jobs --------------------------------------------------------------------
  */
@@ -154,12 +153,6 @@ void job_to(struct job *j, struct member *m)
 /* --- whose sandbox -----------------------------------------------------------
  */
 
-static bool is_id(const char *s)
-{
-	return strlen(s) == ID_LEN &&
-	       strspn(s, "abcdefghijklmnopqrstuvwxyz234567") == ID_LEN;
-}
-
 static void by_code(struct job *j, const char *id)
 {
 	struct member *m = member_by_code(j->c, id);
@@ -198,7 +191,7 @@ static void on_name_looked(struct job *j)
 		err_set(&e, -EINVAL, "bad_value",
 			"several nodes have a sandbox '%.64s': use its id",
 			name);
-	} else if (json_is_string(id) && is_id(json_string_value(id))) {
+	} else if (json_is_string(id) && tree_is_id(json_string_value(id))) {
 		json_object_set(j->req, "sandbox", id);
 		by_code(j, json_string_value(id));
 		return;
@@ -321,7 +314,7 @@ static void route(struct job *j)
 
 	if (!strcmp(program, "run"))
 		run_begin(j);
-	else if (*sandbox && is_id(sandbox))
+	else if (*sandbox && tree_is_id(sandbox))
 		by_code(j, sandbox);
 	else if (*sandbox)
 		by_name(j);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/hash.h"
 #include "ckpt/snap.h"
 #include "life/ctl.h"
 #include "life/recover.h"
@@ -18,11 +19,7 @@ static int unknown(const char *word, struct err *e)
 
 static struct known *slot_of(struct keeper *k, const char *id)
 {
-	unsigned h = 2166136261u;
-
-	for (const char *p = id; *p; p++)
-		h = (h ^ (unsigned char)*p) * 16777619u;
-	return &k->known[h % array_len(k->known)];
+	return &k->known[hash_fnv(id, strlen(id)) % array_len(k->known)];
 }
 
 /* The live have a claim, those on the disk a spec, the dead a record. */

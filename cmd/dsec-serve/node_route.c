@@ -115,7 +115,8 @@ static bool on_record(void *arg, json_t *rec)
 			return false;
 		c->filter = NULL;
 		errand_count(c);
-	} else if (c->wait && json_is_true(json_object_get(rec, "ok"))) {
+	} else if (c->channel && c->wait &&
+		   json_is_true(json_object_get(rec, "ok"))) {
 		c->filter = NULL;
 		run_then_wait(c, rec);
 	} else {

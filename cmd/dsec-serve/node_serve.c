@@ -339,7 +339,7 @@ static void stop(void *arg, struct call *k, enum call_stop how)
 		return;
 	}
 	flows_stop(j);
-	if (how == CALL_CANCELLED && j->keeping && !j->connect) {
+	if (how == CALL_CANCELLED && (j->keeping || j->final) && !j->connect) {
 		tell(j->keeping, "cancel", j->n);
 		if (j->final)
 			job_flowed(j);
@@ -498,11 +498,9 @@ static void job_lost(struct job *j)
 {
 	struct err e = {0};
 
-	if (j->final)
-		return; /* only bytes are to come */
-	j->keeping = NULL;
-	if (j->connect)
-		return; /* needs none */
+	j->keeping = NULL; /* it is about to be freed */
+	if (j->final || j->connect)
+		return; /* only bytes are to come; needs none */
 	if ((*j->exec && ask_end(j) == 0) || repeats(j)) {
 		job_send_or_fail(j);
 		return;

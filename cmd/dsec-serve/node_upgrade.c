@@ -103,11 +103,15 @@ static void take_path(struct starter *s)
 void upgrade(struct starter *s)
 {
 	struct err e = {0};
+	char was[sizeof(s->exe)];
 
+	memcpy(was, s->exe, sizeof(was));
 	take_path(s);
 	log_info("hands over to '%s'", s->exe);
-	if (hand_over(s, &e) < 0)
+	if (hand_over(s, &e) < 0) {
 		log_err(&e);
+		memcpy(s->exe, was, sizeof(was)); /* what children are, too */
+	}
 }
 
 /* --- the new one --------------------------------------------------------- */

@@ -381,7 +381,9 @@ static void on_timer(struct loop *l, struct loop_timer *t)
 	struct audit *a = t->arg;
 
 	(void)l;
-	if (write_pending(a, NULL) < 0 || !begin_sync(a))
+	/* What cannot be written keeps nothing of before from the disk. */
+	(void)!write_pending(a, NULL);
+	if (!begin_sync(a))
 		return;
 	if (a->child >= 0 && fd_send(a->child, "s", 1, &a->fd, 1, 0) == 1) {
 		a->busy = true;
@@ -557,13 +559,11 @@ int audit_sync(struct audit *a, struct err *e)
 
 	wait_child(a);
 	r = write_pending(a, e);
-	if (r < 0)
-		return r;
 	if (begin_sync(a))
 		synced(a, fdatasync(a->fd) < 0 ? errno : 0);
-	return a->good.seq >= seq ? 0
-				  : err_set(e, -EIO, "io",
-					    "'%s' cannot be written", a->path);
+	if (r == 0 && a->good.seq < seq)
+		r = err_set(e, -EIO, "io", "'%s' cannot be written", a->path);
+	return r;
 }
 
 /* Was it moved away, and nothing of anybody's put in its place?  (Who moves

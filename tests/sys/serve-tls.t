@@ -166,7 +166,11 @@ stop
 # --- many, and greedy -------------------------------------------------------------
 
 rm "$D/crl.pem"
-run dsec-serve revoke "$D" dsec://client/bob
+run dsec-serve revoke "$D" dsec://client/bob "$D/no-such.pem"
+isnt "$status" 0 "of two, one cannot be revoked"
+like "$out" '"did":"revoked"' "the other is said to be"
+openssl crl -in "$D/crl.pem" -noout -text >"$T/crl"
+like "$(cat "$T/crl")" 'Serial Number' "and is on the list"
 start '{"stall_ms":2000}'
 out=$(client idle "$pid" 2000)
 diag "$(printf '%s\n' "$out" | head -n 1)"
