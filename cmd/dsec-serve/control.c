@@ -27,15 +27,20 @@ static int load_tls(struct control *c, const struct serveconf *conf,
 {
 	const struct tls_files files = serveconf_files(conf, &conf->control);
 	struct tls_pem pem = {0};
+	struct tls *t = NULL;
 	int r = tls_pem_read(c->dir, &files, &pem, e);
 
 	if (r == 0)
-		r = c->tls ? tls_replace(c->tls, &pem, e)
-			   : tls_new(&pem, &c->tls, e);
-	tls_pem_done(&pem);
-	if (r == 0 && tls_own(c->tls)->kind != TLS_CONTROL)
+		r = tls_new(&pem, &t, e);
+	if (r == 0 && tls_own(t)->kind != TLS_CONTROL)
 		r = err_set(e, -EINVAL, "configuration",
 			    "'%s' is not a control's certificate", files.cert);
+	if (r == 0 && c->tls)
+		r = tls_replace(c->tls, &pem, e);
+	else if (r == 0)
+		c->tls = steal_ptr(t);
+	tls_free(t);
+	tls_pem_done(&pem);
 	return r;
 }
 
@@ -232,7 +237,6 @@ static int start(struct control *c, const char *dir, char *address,
 	c->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (c->dir < 0)
 		return err_sys(e, errno, "open '%s'", dir);
-	c->since_ms = clock_ms();
 	proc_raise_files();
 	r = loop_new(&c->loop, e);
 	if (r == 0)

@@ -148,7 +148,7 @@ struct job {
 struct control {
 	struct loop *loop;
 	int dir;
-	uint64_t stamp, since_ms, seq;
+	uint64_t stamp, seq;
 	struct serveconf conf;
 	struct auth *auth;
 	struct tls *tls;
@@ -168,7 +168,6 @@ struct control {
 	struct loop_timer tick;
 	int64_t next_ask;
 	json_t *capabilities;
-	bool closing;
 	char run_id[24];
 };
 

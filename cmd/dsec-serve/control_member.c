@@ -415,7 +415,7 @@ static void on_gone(void *arg, struct conn *c, const struct err *why)
 	m->conn = NULL;
 	m->up = false;
 	lose_asks(m);
-	if (!m->c->closing && !m->left)
+	if (!m->left)
 		again_later(m);
 }
 

@@ -27,27 +27,27 @@
 /* --- the configuration --------------------------------------------------- */
 
 /* Nobody else's uid: where none is named, one above all that are given out. */
-static int find_user(struct starter *s, struct err *e)
+static int find_user(const char *user, uid_t *ret_uid, gid_t *ret_gid,
+		     struct err *e)
 {
-	const char *user = s->conf.user;
 	const struct passwd *pw;
 	char *end;
 	unsigned long n;
 
-	s->uid = s->gid = WORKER_UID;
+	*ret_uid = *ret_gid = WORKER_UID;
 	if (!user)
 		return 0;
 	n = strtoul(user, &end, 10);
 	if (!*end && n > 0 && n < UINT32_MAX) {
-		s->uid = s->gid = (uid_t)n;
+		*ret_uid = *ret_gid = (uid_t)n;
 		return 0;
 	}
 	pw = getpwnam(user);
 	if (!pw || pw->pw_uid == 0)
 		return err_set(e, -ENOENT, "configuration",
 			       "'node.user': no user '%.64s', or root", user);
-	s->uid = pw->pw_uid;
-	s->gid = pw->pw_gid;
+	*ret_uid = pw->pw_uid;
+	*ret_gid = pw->pw_gid;
 	return 0;
 }
 
@@ -74,6 +74,8 @@ int starter_load(struct starter *s, struct err *e)
 {
 	struct serveconf conf = {0};
 	struct tls_pem pem = {0};
+	uid_t uid;
+	gid_t gid;
 	int r;
 
 	if (s->dirfd < 0) {
@@ -82,19 +84,26 @@ int starter_load(struct starter *s, struct err *e)
 			return err_sys(e, errno, "open '%s'", s->dir);
 	}
 	r = load(s, &conf, &pem, e);
-	if (r < 0)
+	if (r == 0)
+		r = find_user(conf.user, &uid, &gid, e);
+	if (r < 0) { /* all of it, or nothing changes */
+		tls_pem_done(&pem);
+		serveconf_done(&conf);
 		return r;
+	}
 	serveconf_done(&s->conf);
 	tls_pem_done(&s->pem);
 	s->conf = conf;
 	s->pem = pem;
+	s->uid = uid;
+	s->gid = gid;
 	s->stamp = serveconf_stamp(s->dirfd, &s->conf, &s->conf.node);
 	r = s->loop ? 0 : loop_new(&s->loop, e);
 	if (r == 0)
 		r = tree_init(&s->tree, e);
 	if (r == 0)
 		r = tree_path(s->root, e, "%s/serve/empty", s->tree.run);
-	return r < 0 ? r : find_user(s, e);
+	return r;
 }
 
 static void reload(struct starter *s)

@@ -48,7 +48,6 @@ static void job_free(struct job *j)
 	struct worker *w = j->worker;
 
 	bucket_take(j);
-	w->njobs--;
 	if (j->waiting)
 		w->nwaiting--;
 	flows_stop(j);
@@ -234,7 +233,6 @@ static int job_new(struct worker *w, struct call *k, const struct asker *who,
 		return err_sys(e, ENOMEM, "request");
 	}
 	bucket_put(j);
-	w->njobs++;
 	if (job_send(j, e) < 0) {
 		job_free(j);
 		return -EMSGSIZE;

@@ -78,7 +78,7 @@ struct worker {
 	struct auth *auth;
 	struct keeping *keepings;
 	struct job *jobs[JOB_BUCKETS];
-	unsigned njobs, nwaiting;
+	unsigned nwaiting;
 	int64_t next_n;
 	char name[128];
 	bool retiring, started;

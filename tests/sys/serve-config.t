@@ -96,6 +96,53 @@ wait_for 20 is_state live
 is "$(one exec "{\"sandbox\":\"$id\",\"command\":[\"echo\",\"hi\"]}" |
 	jq -r .stdout)" hi "until it is added again"
 
+reloaded() { # LOG COUNT TEXT
+	[ "$(grep -c "$3" "$T/log-$1")" -gt "$2" ]
+}
+reload() { # ROLE PID TEXT: its log says it took something over
+	n=$(grep -c "$3" "$T/log-$1")
+	kill -HUP "$2"
+	wait_for 20 reloaded "$1" "$n" "$3"
+}
+
+# --- what is wrong changes nothing --------------------------------------------
+
+said_by() { # LOG TEXT
+	grep -q "$2" "$T/log-$1"
+}
+cp "$D/control.pem" "$T/was.pem"
+cp "$D/control.key" "$T/was.key"
+cp "$D/node.pem" "$D/control.pem"
+cp "$D/node.key" "$D/control.key"
+kill -HUP "$control"
+wait_for 20 said_by control "is not a control's certificate"
+ok $? "a node's certificate is none for a control" ||
+	diag "$(cat "$T/log-control")"
+is "$(state)" live "which goes on with its own" || diag "$(cat "$T/log-control")"
+cp "$T/was.pem" "$D/control.pem"
+cp "$T/was.key" "$D/control.key"
+worker() {
+	for p in $(cat "/proc/$node/task/$node/children"); do
+		case $(tr '\0' ' ' <"/proc/$p/cmdline") in
+		"dsec-serve node-worker ") echo "$p" ;;
+		esac
+	done
+}
+conf '.node.user = "65533"'
+reload node "$node" anew
+w=$(worker)
+conf '.node.user = "no-such-user"'
+kill -HUP "$node"
+wait_for 20 said_by node "no user 'no-such-user'"
+ok $? "a user that is none is told"
+kill -KILL "$w"
+is_other() { [ -n "$(worker)" ] && [ "$(worker)" != "$w" ]; }
+wait_for 20 is_other
+wait_for 20 is_state live
+is "$(awk '$1 == "Uid:" { print $2 }' "/proc/$(worker)/status")" 65533 \
+	"and the next worker is who was named before"
+conf 'del(.node.user)'
+
 # --- bindings of who is connected ----------------------------------------------
 
 # The same request twice on one connection, the second when told to.
@@ -105,14 +152,6 @@ twice() { # ADDRESS REQUEST
 	asker=$!
 	exec 8>"$T/go"
 	wait_for 30 test -s "$T/twice"
-}
-reloaded() { # LOG COUNT TEXT
-	[ "$(grep -c "$3" "$T/log-$1")" -gt "$2" ]
-}
-reload() { # ROLE PID TEXT: its log says it took something over
-	n=$(grep -c "$3" "$T/log-$1")
-	kill -HUP "$2"
-	wait_for 20 reloaded "$1" "$n" "$3"
 }
 mkfifo "$T/go"
 b=$(WHO=bob one run '{"memory_limit_mb":64,"project":"root/rl"}' |
