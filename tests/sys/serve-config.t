@@ -122,6 +122,7 @@ is "$(state)" live "which goes on with its own" || diag "$(cat "$T/log-control")
 cp "$T/was.pem" "$D/control.pem"
 cp "$T/was.key" "$D/control.key"
 worker() {
+	# shellcheck disable=SC2013 # words of one line
 	for p in $(cat "/proc/$node/task/$node/children"); do
 		case $(tr '\0' ' ' <"/proc/$p/cmdline") in
 		"dsec-serve node-worker ") echo "$p" ;;
