@@ -258,17 +258,17 @@ serve_throughput() { # SANDBOX
 serve_idle() { # PORT PROCESS NAME
 	# shellcheck disable=SC2086
 	was=$(serve_pss "$2")
-	mkfifo "$W/idle"
+	mkfifo "$W/holds"
 	python3 "$top/tests/sys/serve_client.py" "$serve_dir" "127.0.0.1:$1" \
-		idle "$connections" <"$W/idle" >"$W/held" &
+		idle "$connections" <"$W/holds" >"$W/held" &
 	holder=$!
-	exec 8>"$W/idle"
+	exec 8>"$W/holds"
 	serve_wait test -s "$W/held"
 	bar "memory of an idle connection of the $3" \
 		"$((($(serve_pss "$2") - was) / connections))" '' '<=' 40 KiB
 	exec 8>&-
 	wait $holder
-	rm "$W/idle" "$W/held"
+	rm "$W/holds" "$W/held"
 }
 
 serve_many() {

@@ -130,8 +130,8 @@ is "$(inside 'cat /etc/mine')" inside "nothing has changed"
 op op=write path=/tmp/p/r/tmp/by-root data=x
 is "$(inside 'cat /tmp/by-root')" x "a link to / is the sandbox's own root"
 # A directory that becomes a link to outside and back, all the time.
-inside 'cd /tmp/p; mkdir -p s/real s/keep; echo ok >s/real/f
-	while [ -e s ]; do mv -T s/real s/hold; ln -s / s/real; rm s/real
+inside 'cd /tmp/p; mkdir -p s/real s/keep; echo ok >s/real/f; touch races
+	while [ -e races ]; do mv -T s/real s/hold; ln -s / s/real; rm s/real
 	mv -T s/hold s/real; done' >/dev/null 2>&1 &
 racer=$!
 for i in $(seq 100); do
@@ -143,8 +143,9 @@ is "$(jq -c 'select(.ok | not) | .error.code' "$T/.out" |
 	grep -Ev '"(not_found|permission|not_directory|read_only|bad_path)"')" "" \
 	"a racing rename: clean answers only"
 is "$(grep -c '"id"' "$T/.out")" 300 "to every request"
-inside 'rm -rf /tmp/p/s'
+inside 'rm /tmp/p/races'
 wait $racer
+inside 'rm -rf /tmp/p/s'
 is "$(cat "$T/canary")" "host secret" "the host's file is as it was"
 is "$(find /etc /root -maxdepth 1 -newer "$T/canary" -name 'x[0-9]*')" "" \
 	"and nothing is new there"

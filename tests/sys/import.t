@@ -172,8 +172,9 @@ json_is "$out" '[3,2]' "what is mounted below a directory stays outside" \
 	'[.entries, .dropped.others]'
 
 mkdir "$T/moving"
+touch "$T/writes"
 (
-	while [ -e "$T/moving" ]; do
+	while [ -e "$T/writes" ]; do
 		head -c 2000000 /dev/zero | tr '\0' x >>"$T/moving/f"
 		[ "$(wc -c <"$T/moving/f")" -lt 100000000 ] || : >"$T/moving/f"
 	done
@@ -184,7 +185,7 @@ for _ in 1 2 3 4 5; do
 	run dsec-img import "dir:$T/moving" --store "$DSEC_RUN/store"
 	[ "$status" -eq 0 ] || break
 done
-rm -rf "$T/moving"
+rm "$T/writes"
 wait "$writer"
 rm -rf "$T/moving"
 is "$(field "$out" .error.code)" busy "a file that changes is not taken"
