@@ -43,6 +43,9 @@ for dir in $(printf '%s\n' "$out" | grep '^/'); do
 	ok $? "the tree is gone: ${dir%.*}"
 done
 
+sub "tree_new; . '${lib%tap.sh}sys/net.sh'; trap 'net_end; tree_end \$?' EXIT; exit 3"
+is "$status" 3 "so does that of a network's world"
+
 sub 'tree_new; leak_start; mkdir -p "$DSEC_RUN/sb/x"; leak_check'
 is "$status" 1 "a left directory is a leak"
 like "$out" '^# > file /.*/sb/x$' "and is named"

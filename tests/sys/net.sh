@@ -17,7 +17,7 @@
 #                       DNS server; $W is its directory (world.log, dns.log,
 #                       ca.pem, zone.json for names of the test's own, www/)
 #   in_world CMD...     run there; in_attacker CMD... likewise
-#   net_end             it is gone
+#   net_end             it is gone; $? stays as it was: trap 'net_end; tree_end $?'
 #   wheel DIR NAME      a Python package NAME with its page, as an index has it,
 #                       in DIR: "answer = 42"
 #   world_saw FILTER    how many lines of world.log match the jq filter
@@ -103,11 +103,13 @@ net_world() {
 }
 
 net_end() {
+	net_status=$?
 	for net_pid in $NET_PIDS; do
 		kill "$net_pid" 2>/dev/null
 		wait "$net_pid" 2>/dev/null
 	done
 	NET_PIDS=''
+	return $net_status
 }
 
 world_saw() {
