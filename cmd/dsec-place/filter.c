@@ -38,7 +38,7 @@ static uint64_t time_of(const json_t *line)
 struct wish {
 	struct place_request q;
 	const char *needs[PLACE_FEATURES_MAX];
-	const char *avoid[PLACE_AVOID_MAX];
+	const char *avoid[PLACE_AVOID_MAX], *among[PLACE_AMONG_MAX];
 	size_t at[PLACE_FEATURES_MAX];
 	struct buf text;
 };
@@ -82,18 +82,19 @@ static int needs(struct wish *w, const json_t *req, struct err *e)
 	return r;
 }
 
-static int avoid(struct wish *w, const json_t *req, struct err *e)
+/* A list of nodes, into ${ret}[max]. */
+static int names(const json_t *req, const char *key, size_t max,
+		 const char **ret, size_t *ret_n, struct err *e)
 {
-	const json_t *list = json_object_get(req, "avoid"), *v;
+	const json_t *list = json_object_get(req, key), *v;
 	size_t i;
 
-	if (json_array_size(list) > PLACE_AVOID_MAX)
+	if (json_array_size(list) > max)
 		return err_set(e, -EBADMSG, "bad_value",
-			       "'avoid' names more than %d nodes",
-			       PLACE_AVOID_MAX);
+			       "'%s' names more than %zu nodes", key, max);
 	json_array_foreach(list, i, v)
-		w->avoid[w->q.navoid++] = json_string_value(v);
-	w->q.avoid = w->avoid;
+		ret[i] = json_string_value(v);
+	*ret_n = json_array_size(list);
 	return 0;
 }
 
@@ -120,11 +121,18 @@ static int wish_of(struct wish *w, const json_t *req, struct err *e)
 				.sandboxes = 1,
 			},
 		.user = json_str(req, "user"),
+		.avoid = w->avoid,
+		.among = w->among,
 		.now_ms = time_of(req),
 		.k = (unsigned)json_int(req, "k", 0),
 	};
 	r = needs(w, req, e);
-	return r < 0 ? r : avoid(w, req, e);
+	if (r == 0)
+		r = names(req, "avoid", PLACE_AVOID_MAX, w->avoid, &w->q.navoid,
+			  e);
+	return r < 0 ? r
+		     : names(req, "among", PLACE_AMONG_MAX, w->among,
+			     &w->q.namong, e);
 }
 
 /* For people: 0.6, not 0.6000000000000001. */

@@ -26,6 +26,7 @@ static const struct field more[] = {
 	{{"node-label", NULL, 0, "K=V", "a label the node must have; repeats"}, "node_labels", FIELD_MAP, 0, 0, NULL},
 	{{"node-capability", NULL, 0, "NAME", "what the node must be able to do; repeats"}, "node_capabilities", FIELD_STRS, 0, 0, NULL},
 	{{"avoid", NULL, 0, "NODE", "not this node; repeats"}, "avoid", FIELD_STRS, 0, 0, NULL},
+	{{"among", NULL, 0, "NODE", "this node, or another that is named so; repeats"}, "among", FIELD_STRS, 0, 0, NULL},
 	{{NULL, NULL, 0, NULL, NULL}, "op", FIELD_STR, 1, 16, NULL},
 	{{NULL, NULL, 0, NULL, NULL}, "at_ms", FIELD_INT, 0, 1LL << 60, NULL},
 	{{NULL, NULL, 0, NULL, NULL}, "k", FIELD_INT, 1, PLACE_K_MAX, NULL},

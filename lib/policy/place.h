@@ -30,7 +30,8 @@ struct place;
 #define PLACE_NAME_MAX	   128 /* bytes of a node's or user's name */
 #define PLACE_K_MAX	   16
 #define PLACE_FEATURES_MAX 64 /* of a node; of a request */
-#define PLACE_AVOID_MAX	   16 /* nodes that a request names */
+#define PLACE_AVOID_MAX	   20 /* 16 of who asks, 4 that have refused it */
+#define PLACE_AMONG_MAX	   64
 
 struct place_conf {
 	unsigned nodes_max;   /* up to PLACE_NODES_MAX */
@@ -111,7 +112,8 @@ struct place_request {
 	const char *user;	  /* NULL is "" */
 	const char *const *needs; /* features; all of them */
 	const char *const *avoid; /* names of nodes, such as have refused it */
-	size_t nneeds, navoid;
+	const char *const *among; /* names of the nodes that it may be */
+	size_t nneeds, navoid, namong; /* 0 of the last: any node */
 	uint64_t now_ms;
 	unsigned k; /* 0: the configuration's */
 };
@@ -120,6 +122,7 @@ struct place_request {
  * those of --explain. */
 enum place_why {
 	PLACE_FIT,
+	PLACE_ELSEWHERE, /* it is not among those that it may be */
 	PLACE_STALE,
 	PLACE_UNHEALTHY,
 	PLACE_AVOIDED,

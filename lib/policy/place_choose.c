@@ -17,21 +17,14 @@
 #define MISSES_MAX 24
 
 static const char *const words[PLACE_WHY_LEN] = {
-	[PLACE_FIT] = "fit",
-	[PLACE_STALE] = "stale",
-	[PLACE_UNHEALTHY] = "unhealthy",
-	[PLACE_AVOIDED] = "avoided",
-	[PLACE_DRAINING] = "draining",
-	[PLACE_BACKEND] = "backend",
-	[PLACE_CAPABILITY] = "capability",
-	[PLACE_LABEL] = "label",
-	[PLACE_USER] = "user",
-	[PLACE_COUNT] = "count",
-	[PLACE_MEMORY] = "memory",
-	[PLACE_CPU] = "cpu",
-	[PLACE_DISK] = "disk",
-	[PLACE_PRESSURE] = "pressure",
-	[PLACE_REFUSED] = "refused",
+	[PLACE_FIT] = "fit",	       [PLACE_ELSEWHERE] = "elsewhere",
+	[PLACE_STALE] = "stale",       [PLACE_UNHEALTHY] = "unhealthy",
+	[PLACE_AVOIDED] = "avoided",   [PLACE_DRAINING] = "draining",
+	[PLACE_BACKEND] = "backend",   [PLACE_CAPABILITY] = "capability",
+	[PLACE_LABEL] = "label",       [PLACE_USER] = "user",
+	[PLACE_COUNT] = "count",       [PLACE_MEMORY] = "memory",
+	[PLACE_CPU] = "cpu",	       [PLACE_DISK] = "disk",
+	[PLACE_PRESSURE] = "pressure", [PLACE_REFUSED] = "refused",
 };
 
 const char *place_why_word(enum place_why why)
@@ -46,8 +39,9 @@ struct ask {
 	uint64_t user;
 	const char *user_name;
 	struct feature needs[PLACE_FEATURES_MAX];
-	uint32_t avoid[PLACE_AVOID_MAX];
-	unsigned nneeds, navoid;
+	uint32_t avoid[PLACE_AVOID_MAX], among[PLACE_AMONG_MAX];
+	unsigned nneeds, navoid, namong;
+	bool anywhere;
 };
 
 /* splitmix64 */
@@ -66,16 +60,39 @@ static uint32_t draw_below(struct place *p, uint32_t n)
 	return (uint32_t)(((draw(p) >> 32) * n) >> 32);
 }
 
+/* Those that are known, by their numbers. */
+static unsigned find_all(const struct place *p, const char *const *names,
+			 size_t n, uint32_t *ret)
+{
+	unsigned found = 0;
+	int node;
+
+	for (size_t i = 0; i < n; i++) {
+		node = place_find(p, names[i]);
+		if (node >= 0)
+			ret[found++] = (uint32_t)node;
+	}
+	return found;
+}
+
+static bool is_in(const uint32_t *list, unsigned n, uint32_t node)
+{
+	while (n > 0)
+		if (list[--n] == node)
+			return true;
+	return false;
+}
+
 static int prepare(const struct place *p, const struct place_request *req,
 		   struct ask *a, struct err *e)
 {
-	int node;
-
-	if (req->nneeds > PLACE_FEATURES_MAX || req->navoid > PLACE_AVOID_MAX)
+	if (req->nneeds > PLACE_FEATURES_MAX || req->navoid > PLACE_AVOID_MAX ||
+	    req->namong > PLACE_AMONG_MAX)
 		return err_set(e, -EINVAL, "bad_value",
-			       "%d features and %d nodes are the most that a "
-			       "request can name",
-			       PLACE_FEATURES_MAX, PLACE_AVOID_MAX);
+			       "%d features, %d nodes to avoid and %d to be "
+			       "among are the most that a request can name",
+			       PLACE_FEATURES_MAX, PLACE_AVOID_MAX,
+			       PLACE_AMONG_MAX);
 	place_amounts(&req->ask, a->row);
 	a->start_mb = a->row[A_MEMORY] < START_MB ? a->row[A_MEMORY] : START_MB;
 	a->user_name = req->user ? req->user : "";
@@ -85,12 +102,9 @@ static int prepare(const struct place *p, const struct place_request *req,
 		a->needs[i].text = req->needs[i];
 		a->needs[i].hash = place_hash(req->needs[i]);
 	}
-	a->navoid = 0;
-	for (size_t i = 0; i < req->navoid; i++) {
-		node = place_find(p, req->avoid[i]);
-		if (node >= 0)
-			a->avoid[a->navoid++] = (uint32_t)node;
-	}
+	a->navoid = find_all(p, req->avoid, req->navoid, a->avoid);
+	a->namong = find_all(p, req->among, req->namong, a->among);
+	a->anywhere = req->namong == 0;
 	return 0;
 }
 
@@ -176,13 +190,14 @@ static enum place_why fits(const struct place *p, uint32_t i,
 	const struct node *n = &p->nodes[i];
 	enum place_why why;
 
+	if (!a->anywhere && !is_in(a->among, a->namong, i))
+		return PLACE_ELSEWHERE;
 	if (!n->reported || p->now_ms - n->at_ms > p->conf.fresh_ms)
 		return PLACE_STALE;
 	if (n->unhealthy)
 		return PLACE_UNHEALTHY;
-	for (unsigned k = 0; k < a->navoid; k++)
-		if (a->avoid[k] == i)
-			return PLACE_AVOIDED;
+	if (is_in(a->avoid, a->navoid, i))
+		return PLACE_AVOIDED;
 	if (n->draining)
 		return PLACE_DRAINING;
 	why = lacks(n, a);
@@ -306,6 +321,8 @@ static bool never(const struct place *p, const struct ask *a)
 		const struct node *n = &p->nodes[p->live[i]];
 		unsigned k = 0;
 
+		if (!a->anywhere && !is_in(a->among, a->namong, p->live[i]))
+			continue;
 		while (k < A_LEN && a->row[k] <= n->limit[k])
 			k++;
 		if (n->reported && k == A_LEN && lacks(n, a) == PLACE_FIT)
@@ -334,6 +351,7 @@ static const struct refusal {
 	{PLACE_CAPABILITY, "unsupported", 0},
 	{PLACE_LABEL, "unsupported", 0},
 	{PLACE_BACKEND, "unsupported", 0},
+	{PLACE_ELSEWHERE, "busy", RETRY_FULL_MS},
 };
 
 /* "3 stale, 2 memory" */

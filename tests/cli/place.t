@@ -64,10 +64,12 @@ out=$({ report a 0 '{"labels":{"zone":"b"},"capabilities":["pool"]}'
 	echo '{"node_capabilities":["gpu"],"at_ms":1000}'
 	echo '{"backend":"vm","at_ms":1000}'
 	echo '{"avoid":["a"],"at_ms":1000}'
+	echo '{"among":["b","c"],"at_ms":1000}'
+	echo '{"among":["c"],"at_ms":1000}'
 	echo '{"at_ms":99000}'; } | dsec-place |
 	jq -r '.node // .error.code' | tr '\n' ' ')
-is "$out" "a a unsupported unsupported b busy " \
-	"labels, capabilities, backends, avoid, freshness"
+is "$out" "a a unsupported unsupported b b busy busy " \
+	"labels, capabilities, backends, avoid, among, freshness"
 out=$({ report a 0 '{"draining":true}'; echo '{"at_ms":1000}'; } | dsec-place)
 is "$?" 1 "a refusal is a failure"
 json_is "$out" '["draining",true,true]' "... that says when to come back" \

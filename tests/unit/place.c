@@ -247,6 +247,17 @@ static void test_features(void)
 	req.navoid = 3;
 	is_int(place_choose(p, &req, &c, &e), -EAGAIN, "nodes to avoid");
 	is_str(e.code, "busy", "... is busy");
+	req.navoid = 0;
+	req.among = (const char *const[]){"unheard-of", "b", "mine"};
+	req.namong = 3;
+	req.nneeds = 0;
+	for (unsigned i = 0; i < 20; i++)
+		if (place_choose(p, &req, &c, NULL) < 0 || c.node == a)
+			break;
+	ok(c.node != a, "one of those that it may be");
+	req.namong = 1;
+	is_int(place_choose(p, &req, &c, &e), -EAGAIN, "none of them is here");
+	ok(!strcmp(e.code, "busy") && e.retry_after_ms, "... which may change");
 }
 
 static void test_isolated(void)
