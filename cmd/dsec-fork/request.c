@@ -12,6 +12,7 @@
 #include "fork.h"
 
 #define KEY_AGAIN_MS 50
+#define MADE	     "made.json" /* of a snapshot: for what, and how it went */
 
 static const char *const ops[] = {"fork", "list", "inspect", "remove"};
 
@@ -304,7 +305,7 @@ static int put_kept(struct request *r, json_t *rec)
 }
 
 /* It has its name: that is the record, or an event before those of copies. */
-static void tell_kept(struct request *r)
+static void tell_kept(struct request *r, bool again)
 {
 	json_t *rec = record_ok(r->req);
 
@@ -312,6 +313,8 @@ static void tell_kept(struct request *r)
 		json_decref(rec);
 		rec = NULL;
 	}
+	if (rec && again)
+		json_object_set_new(rec, "repeated", json_true());
 	if (rec && r->count > 0) {
 		json_object_del(rec, "ok");
 		json_object_set_new(rec, "event", json_string("snapshot"));
@@ -331,6 +334,21 @@ static void drop_old(struct request *r, const char *old)
 				  NULL);
 }
 
+/* Before it has its name: whoever finds the name taken sees for what. */
+static int put_made(const struct request *r, struct err *e)
+{
+	auto_json json_t *made = NULL;
+	int res;
+
+	if (r->key.lock < 0)
+		return 0;
+	res = json_pack_or(&made, e, "{s:O, s:O}", "request", r->key.request,
+			   "taken", r->taken);
+	return res < 0 ? res
+		       : json_write_file(r->snap.dir, MADE, made,
+					 FD_REPLACE_SYNC, e);
+}
+
 static int keep_snapshot(struct request *r, struct err *e)
 {
 	char old[BOX_ID_LEN + 1] = "";
@@ -338,20 +356,35 @@ static int keep_snapshot(struct request *r, struct err *e)
 
 	if (!r->keep)
 		return 0;
+	res = put_made(r, e);
+	if (res < 0)
+		return res;
 	res = snap_keep(&r->app->tree, &r->snap, r->project,
 			json_str(r->req, "snapshot"),
 			json_flag(r->req, "replace"), old, e);
 	if (res < 0)
 		return res;
 	drop_old(r, old);
-	tell_kept(r);
+	tell_kept(r, false);
+	return 0;
+}
+
+/* What it is a snapshot of, and what its taking said. */
+static int know(struct request *r, json_t *taken, struct err *e)
+{
+	auto_json json_t *manifest = NULL;
+	int res = snap_manifest(&r->app->tree, r->snap.id, &manifest, e);
+
+	if (res < 0)
+		return res;
+	r->taken = json_incref(taken);
+	r->spec = json_deep_copy(json_object_get(manifest, "spec"));
 	return 0;
 }
 
 static void on_taken(struct request *r, unsigned index, json_t *rec,
 		     const struct err *why)
 {
-	auto_json json_t *manifest = NULL;
 	struct err e = {0};
 	int res = 0;
 
@@ -361,12 +394,9 @@ static void on_taken(struct request *r, unsigned index, json_t *rec,
 	else
 		res = snap_share(&r->app->tree, &r->snap, &e);
 	if (!why && res == 0)
-		res = snap_manifest(&r->app->tree, r->snap.id, &manifest, &e);
-	if (!why && res == 0) {
-		r->taken = json_incref(rec);
-		r->spec = json_deep_copy(json_object_get(manifest, "spec"));
+		res = know(r, rec, &e);
+	if (!why && res == 0)
 		res = keep_snapshot(r, &e);
-	}
 	if (why || res < 0) {
 		fail(r, -1, &e);
 		r->keep = false;
@@ -378,12 +408,46 @@ static void on_taken(struct request *r, unsigned index, json_t *rec,
 
 /* --- the beginning ------------------------------------------------------- */
 
-/* Whose snapshot it is to be; a name that is taken is told before anybody is
- * stopped. */
-static int read_source(struct request *r, struct err *e)
+/* What the one who has the name was made for, if it is this very request: its
+ * dsec-fork died before all was done. */
+static json_t *made_before(const struct request *r, const struct snap *s)
+{
+	json_t *made = NULL;
+
+	if (r->key.lock < 0 || json_read_file(s->dir, MADE, &made, NULL) < 0 ||
+	    json_equal(json_object_get(made, "request"), r->key.request))
+		return made;
+	json_decref(made);
+	return NULL;
+}
+
+/* A name that is taken is told before anybody is stopped. */
+static int read_name(struct request *r, struct err *e)
 {
 	const char *word = json_str(r->req, "snapshot");
 	auto_snap struct snap s = SNAP_INIT;
+	auto_json json_t *made = NULL;
+	int res = snap_name_check(r->project, word, e);
+
+	if (res < 0 ||
+	    snap_open(&r->app->tree, r->project, word, SNAP_USE, &s, NULL) < 0)
+		return res;
+	made = made_before(r, &s);
+	if (made) {
+		r->snap = s;
+		s.dir = -1;
+		return know(r, json_object_get(made, "taken"), e);
+	}
+	return json_flag(r->req, "replace")
+		       ? 0
+		       : err_set(e, -EEXIST, "exists",
+				 "there is a snapshot '%s/%s'", r->project,
+				 word);
+}
+
+/* Whose snapshot it is to be. */
+static int read_source(struct request *r, struct err *e)
+{
 	auto_json json_t *spec = NULL;
 	int res;
 
@@ -396,14 +460,7 @@ static int read_source(struct request *r, struct err *e)
 			       "there is no sandbox '%s'", r->source);
 	snprintf(r->project, sizeof(r->project), "%s",
 		 json_str(spec, "project"));
-	if (!r->keep)
-		return 0;
-	res = snap_name_check(r->project, word, e);
-	if (res == 0 && !json_flag(r->req, "replace") &&
-	    snap_open(&r->app->tree, r->project, word, SNAP_USE, &s, NULL) == 0)
-		res = err_set(e, -EEXIST, "exists",
-			      "there is a snapshot '%s/%s'", r->project, word);
-	return res;
+	return r->keep ? read_name(r, e) : 0;
 }
 
 static int begin_fork(struct request *r, struct err *e)
@@ -417,6 +474,11 @@ static int begin_fork(struct request *r, struct err *e)
 	}
 	r->memory = !json_flag(r->req, "fs_only");
 	res = read_source(r, e);
+	if (res == 0 && r->taken) { /* before, and named */
+		tell_kept(r, true);
+		r->phase = PHASE_COPY;
+		return 0;
+	}
 	if (res == 0)
 		res = snap_new(&r->app->tree, &r->snap, e);
 	if (res < 0)

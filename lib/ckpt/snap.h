@@ -16,6 +16,7 @@
  *   upper, work, out  a writable layer, as in sb/<id>
  *   ckpt/             what dsec-ckpt dump wrote: manifest.json (last), img/..
  *   name              "root/rl/flask-warm", if it was ever given a name
+ *   made.json         dsec-fork's: for which request with a key, if for one
  *
  * and snap/name/root/rl/@flask-warm is a symbolic link whose text is the id:
  * the name is the snapshot's while the two agree ('@' keeps names apart from

@@ -127,6 +127,29 @@ is "$(printf '%s\n' "$out" | jq -s '(map(select(.id==1).sandbox)|sort) ==
 	"a key: the same copies"
 is "$(printf '%s\n' "$out" | jq -r 'select(.id==3).error.code')" key_conflict \
 	"for the same request"
+# Its dsec-fork is killed when the snapshot has its name and copies are begun.
+echo '{"sandbox":"src","fs_only":true,"count":6,"snapshot":"torn","key":"torn",
+	"labels":{"torn":"1"}}' | tr -d '\n' >"$T/torn"
+mkfifo "$T/told"
+dsec-fork --jobs 1 <"$T/torn" >"$T/told" 2>"$T/.err" &
+forker=$!
+read -r first <"$T/told"
+kill -KILL "$forker"
+wait "$forker" 2>/dev/null
+is "$(field "$first" .event)" snapshot "a snapshot got its name"
+run timeout 60 sh -c 'dsec-fork <"$1"' sh "$T/torn"
+is "$status $(printf '%s\n' "$out" | jq -rs 'map(select(.ok).index) | sort |
+	map(tostring) | join(" ")')" "0 0 1 2 3 4 5" \
+	"its dsec-fork was killed: the request made again does the rest"
+is "$(printf '%s\n' "$out" | jq -rs 'map(.snapshot) | unique | join(" ")')" \
+	"$(field "$first" .snapshot)" "with the same snapshot"
+is "$(printf '%s\n' "$out" | jq -c 'select(.event) | [.name, .repeated]')" \
+	'["root/torn",true]' "which is told again"
+is "$(dsec-ps --label torn=1 | wc -l)" 6 "and no copy twice"
+is "$(jq -c '.key = "other"' "$T/torn" | dsec-fork | jq -r .error.code)" exists \
+	"another request finds its name taken"
+run timeout 20 dsec-fork --remove torn
+run timeout 60 dsec-pause --stop --grace 0 --label torn=1
 
 refuse() { # CODE STATUS REQUEST
 	run sh -c 'printf "%s\n" "$1" | timeout 20 dsec-fork' sh "$3"
