@@ -352,7 +352,7 @@ static int fill(struct sbox *b, struct chan_msg *m, struct netpol *p,
 		.fake = b->strength == NETPOL_NAMES,
 		.per_s = netpol_limits(p)->dns_per_s,
 	};
-	struct proxy_stats *counted;
+	struct total *counted;
 	int fd = chan_take(m, "names"), r;
 
 	r = fakename_new(fd, &b->names, e);
@@ -374,8 +374,11 @@ static int fill(struct sbox *b, struct chan_msg *m, struct netpol *p,
 	if (r < 0)
 		return r;
 	counted = totals_get(w->totals, b->id);
-	if (counted)
-		proxy_client_count(b->client, counted);
+	if (counted) {
+		proxy_client_count(b->client, &counted->proxy);
+		forwarder_count(b->forwarder, &counted->dns);
+		denied_total(b->denied, &counted->denied);
+	}
 	return 0;
 }
 

@@ -43,20 +43,22 @@ int keeper_run(struct keeper_start *start, struct err *e);
 
 /* worker_run(sock, broker, conf, totals): the worker, until its keeper hangs
  * up.  Returns its exit status. */
+struct total;
 struct totals;
 int worker_run(int sock, int broker, const struct netconf *conf,
 	       struct totals *totals);
 
 /*
- * What proxies have counted of each sandbox, in memory of both processes: or a
- * worker that ends would take along what a limit of bytes has left.
+ * What is counted of each sandbox, in memory of both processes: or a worker
+ * that ends would take it along, and with it what a limit of bytes has left.
  *
- * totals_map(fd, ret, e): the memory *${fd}, or a new one where that is -1.
+ * totals_map(fd, ret, e): the memory *${fd}, or a new one where that is -1 or
+ * of another program, which counted other things.
  * totals_get(t, id): its place, made if need be; NULL: there is none left.
  * totals_drop(t, id): it starts at zero again.
  */
 int totals_map(int *fd, struct totals **ret, struct err *e);
-struct proxy_stats *totals_get(struct totals *t, const char *id);
+struct total *totals_get(struct totals *t, const char *id);
 void totals_drop(struct totals *t, const char *id);
 
 /* held_detaches(req, netns): does that detach mean one that was attached with

@@ -2,11 +2,11 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/hash.h"
-#include "net/proxy.h"
-#include "serve_priv.h"
+#include "serve_worker.h"
 
 #define PLACES 65536
 #define NEAR   64 /* places that a sandbox's entry may be at */
@@ -14,14 +14,17 @@
 /* A new page is all zeros: entries of nobody. */
 struct totals {
 	uint64_t key; /* of the id; 0: free */
-	struct proxy_stats stats;
+	struct total total;
 };
 
 int totals_map(int *fd, struct totals **ret, struct err *e)
 {
 	size_t len = PLACES * sizeof(struct totals);
+	struct stat st;
 	void *m;
 
+	if (*fd >= 0 && (fstat(*fd, &st) < 0 || st.st_size != (off_t)len))
+		fd_close(steal_fd(fd));
 	if (*fd < 0) {
 		*fd = memfd_create("totals", MFD_CLOEXEC);
 		if (*fd < 0 || ftruncate(*fd, (off_t)len) < 0)
@@ -52,7 +55,7 @@ static struct totals *find(struct totals *t, uint64_t near, uint64_t key)
 	return NULL;
 }
 
-struct proxy_stats *totals_get(struct totals *t, const char *id)
+struct total *totals_get(struct totals *t, const char *id)
 {
 	uint64_t key = key_of(id);
 	struct totals *at = find(t, key, key);
@@ -62,7 +65,7 @@ struct proxy_stats *totals_get(struct totals *t, const char *id)
 	if (!at)
 		return NULL;
 	at->key = key;
-	return &at->stats;
+	return &at->total;
 }
 
 void totals_drop(struct totals *t, const char *id)

@@ -53,6 +53,7 @@ static void on_logged(void *arg, const struct route_denied *d)
 			 : d->ipproto == IPPROTO_UDP ? NETPOL_UDP
 						     : NETPOL_ICMP,
 		.why = word_of(d->why),
+		.counted = true,
 	};
 
 	if (b)

@@ -10,6 +10,13 @@
 
 struct worker;
 
+/* What is counted of a sandbox. */
+struct total {
+	struct proxy_stats proxy;
+	struct forwarder_stats dns;
+	uint64_t denied;
+};
+
 struct sbox_port {
 	uint16_t port;
 	int fd;

@@ -11,10 +11,10 @@
 
 struct denied {
 	struct loop *loop;
-	int fd;		 /* -1: none, or it is full or broken */
-	unsigned tokens; /* thousandths of a line */
-	uint64_t at_ms;	 /* when they were counted */
-	uint64_t total;
+	int fd;		      /* -1: none, or it is full or broken */
+	unsigned tokens;      /* thousandths of a line */
+	uint64_t at_ms;	      /* when they were counted */
+	uint64_t own, *total; /* where it is counted */
 	uint64_t unsaid;
 	off_t size;
 	struct loop_timer later; /* tells what is unsaid when all is quiet */
@@ -99,7 +99,8 @@ static void on_later(struct loop *l, struct loop_timer *t)
 
 void denied_add(struct denied *d, const struct denied_event *ev)
 {
-	d->total += 1 + ev->more;
+	if (!ev->counted)
+		*d->total += 1 + ev->more;
 	if (d->fd >= 0 && d->size < DENIED_MAX && may_write(d) &&
 	    put(d, ev, d->unsaid + ev->more)) {
 		d->unsaid = 0;
@@ -130,6 +131,7 @@ int denied_new(struct loop *l, int fd, struct denied **ret, struct err *e)
 		return err_sys(e, ENOMEM, "denied attempts");
 	d->loop = l;
 	d->fd = -1;
+	d->total = &d->own;
 	d->later = (struct loop_timer){.fn = on_later, .arg = d};
 	denied_file(d, fd);
 	*ret = d;
@@ -146,7 +148,12 @@ void denied_free(struct denied *d)
 	free(d);
 }
 
+void denied_total(struct denied *d, uint64_t *at)
+{
+	d->total = at;
+}
+
 uint64_t denied_count(const struct denied *d)
 {
-	return d->total;
+	return *d->total;
 }

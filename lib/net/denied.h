@@ -28,6 +28,7 @@ struct denied_event {
 	enum netpol_proto proto;
 	const char *why; /* name address port private limit dns_rate sni .. */
 	unsigned more;	 /* suppressed before it reached us */
+	bool counted;	 /* somebody else counts it: the kernel */
 };
 
 /* denied_new(l, fd, ret, e): ${fd} (open for appending, taken over on success)
@@ -41,7 +42,9 @@ void denied_file(struct denied *d, int fd);
 
 void denied_add(struct denied *d, const struct denied_event *event);
 
-/* denied_count(d): attempts so far, written or not. */
+/* denied_total(d, at): count in *${at}, from what it says on; it outlives ${d}.
+ * denied_count(d): attempts so far, written or not. */
+void denied_total(struct denied *d, uint64_t *at);
 uint64_t denied_count(const struct denied *d);
 
 #endif

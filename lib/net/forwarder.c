@@ -32,6 +32,7 @@ int forwarder_new(const struct forwarder_conf *conf, struct forwarder **ret,
 	if (!f)
 		return err_sys(e, ENOMEM, "forwarder");
 	f->conf = *conf;
+	f->stats = &f->own;
 	set_rate(f, conf->per_s);
 	f->tokens = INT64_C(1000) * f->conf.per_s;
 	f->tokens_ms = clock_ms();
@@ -46,9 +47,14 @@ void forwarder_rate(struct forwarder *f, unsigned per_s)
 	set_rate(f, per_s);
 }
 
+void forwarder_count(struct forwarder *f, struct forwarder_stats *at)
+{
+	f->stats = at;
+}
+
 void forwarder_stats(const struct forwarder *f, struct forwarder_stats *ret)
 {
-	*ret = f->stats;
+	*ret = *f->stats;
 }
 
 static void pend_done(struct pend *p)
@@ -124,7 +130,7 @@ static void deny(const struct ctx *c, enum dns_rcode rcode, const char *why)
 {
 	const struct forwarder_conf *conf = &c->f->conf;
 
-	c->f->stats.denied++;
+	c->f->stats->denied++;
 	if (conf->ops->denied)
 		conf->ops->denied(conf->arg, c->q->name, why);
 	reply_code(c, rcode, DNS_EDE_BLOCKED);
@@ -132,7 +138,7 @@ static void deny(const struct ctx *c, enum dns_rcode rcode, const char *why)
 
 static void servfail(const struct ctx *c, enum dns_ede ede)
 {
-	c->f->stats.failed++;
+	c->f->stats->failed++;
 	reply_code(c, DNS_SERVFAIL, ede);
 }
 
@@ -140,7 +146,7 @@ static void limited(const struct ctx *c, const char *why)
 {
 	const struct forwarder_conf *conf = &c->f->conf;
 
-	c->f->stats.limited++;
+	c->f->stats->limited++;
 	if (conf->ops->denied)
 		conf->ops->denied(conf->arg, c->q->name, why);
 	reply_code(c, DNS_SERVFAIL, DNS_EDE_OTHER);
@@ -149,7 +155,7 @@ static void limited(const struct ctx *c, const char *why)
 static void answer(const struct ctx *c, const struct dns_addrs *addrs,
 		   uint32_t ttl)
 {
-	c->f->stats.answered++;
+	c->f->stats->answered++;
 	reply(c, &(struct dns_reply){.ede = DNS_EDE_NONE,
 				     .ttl = ttl,
 				     .addrs = addrs});
@@ -175,7 +181,7 @@ static void answer_ours(const struct ctx *c, struct in_addr fake)
 
 static void no_data(const struct ctx *c)
 {
-	c->f->stats.answered++;
+	c->f->stats->answered++;
 	reply_code(c, DNS_NOERROR, DNS_EDE_NONE);
 }
 
@@ -262,7 +268,7 @@ static void take_result(const struct ctx *c, const struct resolver_result *res)
 			no_data(c);
 		return;
 	case RESOLVER_NO_NAME:
-		c->f->stats.nxdomain++;
+		c->f->stats->nxdomain++;
 		reply_code(c, DNS_NXDOMAIN, DNS_EDE_NONE);
 		return;
 	case RESOLVER_FAILED:
@@ -353,7 +359,7 @@ static bool take_special(const struct ctx *c)
 	}
 	if (ends_with(c->q->name, "in-addr.arpa") ||
 	    ends_with(c->q->name, "ip6.arpa")) {
-		c->f->stats.nxdomain++;
+		c->f->stats->nxdomain++;
 		reply_code(c, DNS_NXDOMAIN, DNS_EDE_NONE);
 		return true;
 	}
@@ -366,7 +372,7 @@ static bool take_type(const struct ctx *c)
 	const struct forwarder_conf *conf = &c->f->conf;
 
 	if (c->q->type >= META_TYPE && c->q->type <= DNS_ANY) {
-		c->f->stats.denied++;
+		c->f->stats->denied++;
 		reply_code(c, DNS_REFUSED, DNS_EDE_NOT_SUPPORTED);
 		return false;
 	}
@@ -432,10 +438,10 @@ void forwarder_take(struct forwarder *f, const void *msg, size_t len,
 	const struct ctx c = {f, from, msg, &q};
 	int token = take_token(f), r;
 
-	f->stats.queries++;
+	f->stats->queries++;
 	r = token < 0 ? -EBADMSG : dns_query_parse(msg, len, &q);
 	if (r < 0)
-		f->stats.dropped++;
+		f->stats->dropped++;
 	else if (token == 0)
 		limited(&c, "dns_rate");
 	else if (r > 0)

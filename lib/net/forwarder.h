@@ -95,6 +95,10 @@ void forwarder_free(struct forwarder *f);
 
 /* forwarder_rate(f, per_s): a policy with another limit. */
 void forwarder_rate(struct forwarder *f, unsigned per_s);
+
+/* forwarder_count(f, at): count in ${at}, from what it says on; it outlives
+ * ${f}. */
+void forwarder_count(struct forwarder *f, struct forwarder_stats *at);
 void forwarder_stats(const struct forwarder *f, struct forwarder_stats *ret);
 
 /* Whose query is it: NULL drops it. */

@@ -36,7 +36,7 @@ static inline void link_del(struct link *l)
 
 struct forwarder {
 	struct forwarder_conf conf;
-	struct forwarder_stats stats;
+	struct forwarder_stats own, *stats; /* where it is counted */
 	int64_t tokens; /* thousandths of a query; below 0: over the rate */
 	uint64_t tokens_ms;
 	struct link pends, conns;

@@ -71,12 +71,17 @@ $NETCTL policy sb "${NEXT%\}},\"limits\":{\"bytes_mb\":1}}" >"$T/o"
 is "$(client sb get other.test 7 4000000)" reset "a limit of bytes"
 USED=$(stat_of "sent_bytes + .sandboxes.sb.received_bytes") WORKER=$(worker)
 ok $((USED < 1048576)) "is used up"
+in_box sb curl -s -m 5 http://denied.test/
+ASKED=$(stat_of "dns, .sandboxes.sb.dns_denied, .sandboxes.sb.denied" | tr '\n' ' ')
+like "$ASKED" '^[1-9][0-9]* [1-9][0-9]* [1-9][0-9]* $' "questions, some of them denied"
 kill -KILL "$WORKER"
 # shellcheck disable=SC2016
 wait_for 30 sh -c '[ "$("$0" stats | jq .helper.worker)" != "$1" ]' \
 	"$NETCTL" "$WORKER"
 is "$(stat_of "sent_bytes + .sandboxes.sb.received_bytes")" "$USED" \
 	"another worker counts on"
+is "$(stat_of "dns, .sandboxes.sb.dns_denied, .sandboxes.sb.denied" | tr '\n' ' ')" \
+	"$ASKED" "questions and what was denied, too"
 is "$(client sb probe other.test 7)" reset "and nothing more passes"
 $NETCTL policy sb "$NEXT" >"$T/o"
 WORKER=$(worker)

@@ -45,7 +45,10 @@ implicit='[.implicit[] | select((.ports == [443] and .cidr == "any") or .cidr ==
 is "$(dsec-net r --show | jq -r "$implicit")" "redirect tcp, deny udp, deny null" \
 	"the handshake is looked at"
 is "$(verdict 198.51.100.11:80)" "true connected true" "an allowed address"
+denied=$(dsec-net r --show | jq .counters.denied)
 is "$(verdict 198.51.100.11:22)" "false refused true" "a port of it"
+is "$(dsec-net r --denied | jq -c 'select(.addr == "198.51.100.11") | .port')" 22 "is told"
+is "$(($(dsec-net r --show | jq .counters.denied) - denied))" 1 "and counted once"
 is "$(verdict 198.51.100.12:80)" "false refused true" "another address"
 is "$(verdict 169.254.169.254:80)" "false refused true" "what is always denied"
 is "$(verdict 198.51.100.11:80/udp)" "false unreachable true" "UDP"

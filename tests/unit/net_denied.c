@@ -40,6 +40,7 @@ int main(void)
 	static char text[1 << 20];
 	int fd = memfd_create("denied", MFD_CLOEXEC);
 	struct denied *d = NULL;
+	uint64_t total = 1000;
 	struct loop *l = NULL;
 	struct err e = {0};
 	json_t *o = NULL;
@@ -71,6 +72,14 @@ int main(void)
 	is_int(fstat(fd, &st), 0, "its size");
 	is_int((long long)st.st_size, DENIED_MAX - 10, "stays");
 	is_int((long long)denied_count(d), 508, "it is counted yet");
+	ev.counted = true;
+	denied_add(d, &ev);
+	is_int((long long)denied_count(d), 508,
+	       "what the kernel counts is not");
+	denied_total(d, &total);
+	ev.counted = false;
+	denied_add(d, &ev);
+	is_int((long long)total, 1000 + 8, "counted on where it was told to");
 	denied_free(d);
 	loop_free(l);
 	fd_close(fd);
