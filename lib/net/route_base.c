@@ -423,9 +423,9 @@ static void input(struct nft_batch *t, const struct route_conf *c)
 	nft_rule(t, "input");
 	state(t, STATE_INVALID);
 	then(t, NFT_GOTO, "no_invalid");
-	/* Every question is a flow to remember, a while. */
+	/* Each question takes of what all sandboxes share: room at the socket,
+	 * and as a flow that is remembered. */
 	nft_rule(t, "input");
-	state(t, STATE_NEW);
 	ours(t, c, IPPROTO_UDP, c->dns_port);
 	in_set(t, NFT_META_IIFNAME, "dnsrates");
 	then(t, NFT_GOTO, "no_rate");

@@ -250,6 +250,38 @@ static void questions(struct lab *l)
 	   200 - may);
 }
 
+/* All from one port, which has had an answer: they share a socket with those
+ * of all sandboxes. */
+static void questions_of_one_port(struct lab *l)
+{
+	const struct sockaddr_in to = lab_to("198.18.0.1", 53);
+	struct sockaddr_in from = {0};
+	socklen_t len = sizeof(from);
+	const uint64_t began = clock_ms();
+	const int udp = l->socks.dns_udp;
+	int fd = netns_socket(l->a, AF_INET, SOCK_DGRAM, 0, NULL), n = 0, may;
+	char c;
+
+	lab_put(l, LAB_A,
+		"{\"allow\":[{\"domain\":\"a.test\"}],\"limits\":"
+		"{\"dns_per_s\":5}}");
+	while (recv(udp, &c, 1, MSG_DONTWAIT) >= 0)
+		;
+	ok(!connect(fd, (const void *)&to, sizeof(to)) &&
+		   send(fd, "q", 1, 0) == 1 && lab_wait(udp, POLLIN, 2000) &&
+		   recvfrom(udp, &c, 1, 0, (void *)&from, &len) == 1 &&
+		   sendto(udp, "a", 1, 0, (void *)&from, len) == 1 &&
+		   gets(fd, "a"),
+	   "a question is answered");
+	for (int i = 0; i < 200; i++)
+		(void)send(fd, "q", 1, 0);
+	may = 20 + (int)(clock_ms() - began) / 100;
+	while (lab_wait(udp, POLLIN, 50) && recv(udp, &c, 1, MSG_DONTWAIT) >= 0)
+		n++;
+	ok(n > 0 && n <= may, "%d of 200 more arrive, %d at most", n, may);
+	fd_close(fd);
+}
+
 static void names(struct lab *l)
 {
 	struct route_stats s;
@@ -518,6 +550,7 @@ int main(void)
 	bounded(&l);
 	limits(&l);
 	questions(&l);
+	questions_of_one_port(&l);
 	taken_over(&l);
 	refused(&l);
 	lab_done(&l);
