@@ -97,12 +97,11 @@ static int remove_path(const char *path, struct err *e)
 	return fd_remove_tree(dir, base + 1, e);
 }
 
-/* What the library has of a sandbox without a claim is from before the machine
- * went down: the claim was on tmpfs, and goes last otherwise. */
+/* One that was launched leaves an end. */
 static int bury_layer(struct doctor *d, const struct cgroup_root *cgroups,
 		      const char *id, struct err *e)
 {
-	auto_json json_t *why = NULL, *spec = NULL;
+	auto_json json_t *why = NULL;
 	char path[PATH_MAX];
 	int r;
 
@@ -111,16 +110,9 @@ static int bury_layer(struct doctor *d, const struct cgroup_root *cgroups,
 		return r;
 	if (access(path, F_OK) < 0)
 		return teardown_layer(&d->tree, cgroups, id, e);
-	/* It may be torn; the end is recorded all the same. */
-	if (json_read_file(AT_FDCWD, path, &spec, NULL) < 0)
-		spec = json_object();
-	r = json_pack_or(&why, e, "{s:s, s:b, s:s, s:O*}", "outcome",
-			 "node-lost", "infra", 1, "why",
-			 "the node was started anew, or its run directory was "
-			 "lost, and the sandbox was not paused to disk",
-			 "name", json_object_get(spec, "name"));
-	if (r == 0)
-		r = teardown(&d->tree, cgroups, id, why, e);
+	if (!teardown_lost(&d->tree, id, &why))
+		return 0; /* somebody brings it back, or saw to it */
+	r = teardown(&d->tree, cgroups, id, why, e);
 	if (r == 0)
 		d_fixed(d,
 			"recorded sandbox %s as lost with the node: it was not "

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -39,22 +38,8 @@ struct ctl {
 int ctl_dead(const struct tree *t, const char *id, json_t **ret_rec,
 	     struct err *e)
 {
-	auto_dir DIR *d = NULL;
-	char path[PATH_MAX], name[300];
-	const struct dirent *de;
-	int r;
-
-	r = tree_path(path, e, "%s/dead", t->lib);
-	if (r < 0)
-		return r;
-	d = opendir(path);
-	while (d && (de = readdir(d))) {
-		if (de->d_name[0] == '.')
-			continue;
-		snprintf(name, sizeof(name), "%s/%s.json", de->d_name, id);
-		if (json_read_file(dirfd(d), name, ret_rec, NULL) == 0)
-			return 0;
-	}
+	if (teardown_recorded(t, id, ret_rec) || teardown_lost(t, id, ret_rec))
+		return 0;
 	return err_set(e, -ENOENT, "sandbox_unknown", "no sandbox '%s' here",
 		       id);
 }

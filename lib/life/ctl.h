@@ -111,8 +111,8 @@ int ctl_call_stop(const struct tree *t, const char *sandbox, const json_t *req,
 
 /*
  * ctl_dead(t, id, ret_rec, e):
- * How sandbox ${id} ended, from $DSEC_LIB/dead.  -ENOENT, "sandbox_unknown",
- * when nothing is kept about it.
+ * How sandbox ${id} ended: what teardown_recorded() or teardown_lost() says.
+ * -ENOENT, "sandbox_unknown", when nothing is kept about it.
  */
 int ctl_dead(const struct tree *t, const char *id, json_t **ret_rec,
 	     struct err *e);

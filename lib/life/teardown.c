@@ -12,8 +12,8 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "ckpt/ckpt.h"
-#include "life/ctl.h"
 #include "box/net.h"
+#include "box/select.h"
 #include "life/teardown.h"
 #include "sys/pool.h"
 
@@ -108,6 +108,25 @@ static json_t *record_of(const struct tree *t, const char *id,
 	return rec;
 }
 
+bool teardown_recorded(const struct tree *t, const char *id, json_t **ret_rec)
+{
+	auto_dir DIR *d = NULL;
+	char path[PATH_MAX], name[300];
+	const struct dirent *de;
+
+	if (tree_path(path, NULL, "%s/dead", t->lib) < 0)
+		return false;
+	d = opendir(path);
+	while (d && (de = readdir(d))) {
+		if (de->d_name[0] == '.')
+			continue;
+		snprintf(name, sizeof(name), "%s/%s.json", de->d_name, id);
+		if (json_read_file(dirfd(d), name, ret_rec, NULL) == 0)
+			return true;
+	}
+	return false;
+}
+
 /* Whole or not at all, and on the disk before its name is. */
 static int write_record(int dirfd, const char *name, const char *text,
 			size_t len, struct err *e)
@@ -146,7 +165,7 @@ static int record_once(const struct tree *t, const char *id, const json_t *why,
 	size_t len;
 	int r;
 
-	if (ctl_dead(t, id, &was, NULL) == 0)
+	if (teardown_recorded(t, id, &was))
 		return 0;
 	dirfd = open_hour(t, e);
 	if (dirfd < 0)
@@ -170,6 +189,36 @@ bool teardown_kept(const struct tree *t, const char *id)
 	return ckpt_dir(t, id, path, NULL) == 0 &&
 	       tree_path(manifest, NULL, "%s/" CKPT_MANIFEST, path) == 0 &&
 	       access(manifest, F_OK) == 0;
+}
+
+/* A claim that is seen before or after: it comes back meanwhile, or ended. */
+static bool has_claim(const struct tree *t, const char *id)
+{
+	return select_life(t, id, NULL) != SELECT_GONE;
+}
+
+bool teardown_lost(const struct tree *t, const char *id, json_t **ret_rec)
+{
+	auto_json json_t *why = NULL;
+	char path[PATH_MAX];
+	json_t *name;
+
+	if (has_claim(t, id) || teardown_kept(t, id) ||
+	    tree_path(path, NULL, "%s/sb/%s/spec.json", t->lib, id) < 0 ||
+	    access(path, F_OK) < 0 || has_claim(t, id))
+		return false;
+	if (json_pack_or(&why, NULL, "{s:s, s:b, s:s}", "outcome", "node-lost",
+			 "infra", 1, "why",
+			 "the node was started anew, or its run directory was "
+			 "lost, and the sandbox was not paused to disk") < 0)
+		return false;
+	*ret_rec = record_of(t, id, why);
+	if (!*ret_rec)
+		return false;
+	name = json_object_get(json_object_get(*ret_rec, "spec"), "name");
+	if (name)
+		json_object_set(*ret_rec, "name", name);
+	return true;
 }
 
 /* Before anything else goes: nothing comes back from half of it. */

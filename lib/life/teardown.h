@@ -26,6 +26,19 @@
 int teardown_record(const struct tree *t, const char *id, const json_t *why,
 		    struct err *e);
 
+/*
+ * teardown_recorded(t, id, ret_rec): is there such a record?
+ *
+ * teardown_lost(t, id, ret_rec): was ${id} lost with the node, and nobody has
+ * recorded that yet?  Then what there will be: outcome "node-lost", infra.  It
+ * is so of what the library has of a sandbox without a claim, which goes last
+ * otherwise, and that cannot come back.
+ *
+ * Either record is the caller's.
+ */
+bool teardown_recorded(const struct tree *t, const char *id, json_t **ret_rec);
+bool teardown_lost(const struct tree *t, const char *id, json_t **ret_rec);
+
 /* teardown_name(t, id): give its name back, if it is still its own. */
 void teardown_name(const struct tree *t, const char *id);
 

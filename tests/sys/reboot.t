@@ -167,6 +167,18 @@ second_life() {
 	run timeout 20 dsec-doctor --json --only dead
 	is "$(field "$out" '.values.recovery')" 3 "dsec-doctor counts them"
 
+	for x in "$frozen" "$runs"; do
+		is "$(dsec-ps "$x" | jq -r '"\(.state) \(.outcome) \(.infra)"')" \
+			"stopped node-lost true" "what was not is lost at once"
+		echo "{\"sandbox\":\"$x\",\"command\":[\"true\"]}" >"$T/ask"
+		run timeout 20 sh -c 'dsec-exec <"$1"' sh "$T/ask"
+		is "$(field "$out" '"\(.error.code) \(.error.infra)"')" \
+			"stopped true" "to whoever asks for it"
+	done
+	run timeout 20 dsec-pause --stop "$frozen"
+	is "$status $(field "$out" '"\(.state) \(.outcome) \(.infra)"')" \
+		"0 stopped node-lost true" "and ended, to whoever ends it"
+
 	# A name that is taken, and a layer that is gone.
 	taker=$(create '{"image":"root/matrix:1","name":"named","memory_limit_mb":64}')
 	run timeout 60 dsec-img rm root/other:1 --force
