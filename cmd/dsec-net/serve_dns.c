@@ -20,18 +20,13 @@ static struct netaddr addr_of(sa_family_t family, const void *addr)
 static enum forwarder_verdict on_name(void *arg, const char *name)
 {
 	const struct sbox *b = arg;
-	const struct netpol_rule *rules;
-	size_t n;
 
 	if (!netpol_name(b->policy, name))
 		return FORWARDER_DENY;
 	if (!strcmp(name, NETPOL_BROKER_NAME))
 		return FORWARDER_OURS;
-	rules = netpol_rules(b->policy, NETPOL_ALLOW, &n);
-	for (size_t i = 0; i < n; i++)
-		if (rules[i].name && !strcmp(rules[i].name, name))
-			return FORWARDER_EXACT;
-	return FORWARDER_WILD;
+	return netpol_name_exact(b->policy, name) ? FORWARDER_EXACT
+						  : FORWARDER_WILD;
 }
 
 /* An exception of the operator's that opens a part of these ports. */

@@ -27,9 +27,10 @@
  *                   port alone counts
  *
  * Then for both: the policy decides on name and port; the name is resolved
- * here; every address is held against netdeny and the policy's denies when it
- * is about to be used; the first that answers is joined with the client.  A
- * refusal of any kind is a reset, at once.
+ * here, out of the budget of net/fakename.h where a ClientHello says it; every
+ * address is held against netdeny and the policy's denies when it is about to
+ * be used; the first that answers is joined with the client.  A refusal of any
+ * kind is a reset, at once.
  */
 struct proxy;
 struct proxy_client;
@@ -61,8 +62,7 @@ struct proxy_stats {
 
 /*
  * proxy_client_new(p, id, policy, names, denied, ret, e):
- * ${policy} gets a reference of its own; ${names} (NULL for routed) and
- * ${denied} are borrowed.
+ * ${policy} gets a reference of its own; ${names} and ${denied} are borrowed.
  */
 must_check int proxy_client_new(struct proxy *p, const char *id,
 				struct netpol *policy, struct fakename *names,

@@ -352,6 +352,18 @@ static void wait_beyond(int fd, size_t seen)
 	(void)setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low));
 }
 
+/* What is resolved because a client says it is a question to the world, and
+ * costs what one of the resolver's does. */
+static bool may_ask(const struct conn *n)
+{
+	const struct proxy_client *c = n->client;
+	struct in_addr unused;
+
+	return fakename_get(c->names, n->name,
+			    !netpol_name_exact(c->policy, n->name),
+			    &unused) == 0;
+}
+
 /*
  * The name that the client tells the server.  Where the address that it
  * connected to has told us one already it is free to use another, if that is
@@ -367,8 +379,12 @@ static void server_name(struct conn *n)
 	    !netpol_allows_name(n->client->policy, name, NETPOL_TCP, n->port,
 				NULL))
 		proxy_conn_refuse(n, "sni");
-	else if (name_it(n, name))
+	else if (!name_it(n, name))
+		return;
+	else if (may_ask(n))
 		go(n);
+	else
+		proxy_conn_refuse(n, "limit");
 }
 
 static void on_hello(struct loop *l, struct loop_source *s, uint32_t events)

@@ -185,8 +185,10 @@ struct netpol_why {
  * netpol_name(p, name): may the canonical ${name} be resolved: is there a
  * protocol and port for which it is allowed?  True for NETPOL_BROKER_NAME where
  * there are brokers.
+ * netpol_name_exact(p, name): does an allow have it in full, not by a wildcard?
  */
 bool netpol_name(const struct netpol *p, const char *name);
+bool netpol_name_exact(const struct netpol *p, const char *name);
 
 /*
  * netpol_allows_name(p, name, proto, port, why),

@@ -200,6 +200,16 @@ bool netpol_name(const struct netpol *p, const char *name)
 	       netpol_name_ports(p, name, NETPOL_UDP, ports) > 0;
 }
 
+bool netpol_name_exact(const struct netpol *p, const char *name)
+{
+	const struct netpol_rules *l = &p->list[NETPOL_ALLOW];
+
+	for (size_t i = 0; i < l->n; i++)
+		if (l->v[i].name && !strcmp(l->v[i].name, name))
+			return true;
+	return false;
+}
+
 /* --- strength ------------------------------------------------------------ */
 
 /* The ports ${p} listens on, added to ${set}; false: it needs a link. */

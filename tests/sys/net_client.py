@@ -178,6 +178,15 @@ def mode_hello(name, port, kind, sni="allowed.test"):
         return word(e)
 
 
+def mode_hellos(name, port, count):
+    """Each with a long name of its own below NAME; how many passed."""
+    addr = address(name)
+    return sum(
+        mode_hello(addr, port, "", "%033d.%s" % (i, name)) == "passed"
+        for i in range(int(count))
+    )
+
+
 def mode_half(name, port, count):
     """Clients that send, shut down and read to the end, 100 at a time."""
     addr, left, good = address(name), int(count), 0
