@@ -74,28 +74,9 @@ void errand_tell(struct errand *c, const json_t *rec)
 		keeper_send(c->channel, c->n, rec, NULL);
 }
 
-/* The client knows his key, not what it is here. */
-static json_t *own_words(const struct errand *c, const json_t *rec)
-{
-	const json_t *asked = json_object_get(c->line, "req");
-	const char *key = json_str(asked, "key");
-	json_t *own, *error;
-
-	if (!*key || strcmp(json_str(json_object_get(rec, "error"), "code"),
-			    "key_conflict"))
-		return NULL;
-	own = json_deep_copy(rec);
-	error = json_object_get(own, "error");
-	json_object_set_new(error, "message",
-			    json_sprintf("key '%s' was used for a different "
-					 "request",
-					 key));
-	return own;
-}
-
 void errand_answer(struct errand *c, const json_t *rec)
 {
-	auto_json json_t *own = own_words(c, rec);
+	auto_json json_t *own = errand_own_words(c, rec);
 
 	errand_tell(c, own ? own : rec);
 	errand_free(c);

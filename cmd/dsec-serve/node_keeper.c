@@ -119,6 +119,7 @@ static int put_too_large(struct channel *ch, int64_t n, const json_t *rec,
 void keeper_send(struct channel *ch, int64_t n, const json_t *rec,
 		 struct relay_fds *fds)
 {
+	auto_json json_t *plain = keeper_plain(ch->keeper, rec);
 	auto_json json_t *line = NULL;
 	size_t nfds = fds ? fds->n : 0;
 	struct err e = {0};
@@ -126,6 +127,8 @@ void keeper_send(struct channel *ch, int64_t n, const json_t *rec,
 
 	if (ch->dead)
 		return;
+	if (plain)
+		rec = plain;
 	line = rec ? with_names(n, rec, fds) : NULL;
 	if (!line)
 		return; /* no memory: the worker's deadline tells */
@@ -293,6 +296,7 @@ static int start(struct keeper *k, struct err *e)
 	r = tree_init(&k->tree, e);
 	if (r == 0)
 		r = tree_make(&k->tree, e);
+	keeper_hide(k);
 	if (r == 0)
 		r = auth_new(NULL, &k->auth, e);
 	if (r == 0)

@@ -104,6 +104,10 @@ struct keeper {
 		char *project;
 	} known[1024];
 	uint64_t asked, refused;
+	char store[PATH_MAX]; /* of images */
+	struct hidden {	      /* directories, and what they are called */
+		const char *path, *word;
+	} hidden[4];
 };
 
 /* node_find.c */
@@ -167,6 +171,17 @@ void keeper_audit_open(struct keeper *k);
 void keeper_audit_close(struct keeper *k);
 /* keeper_audit_reopen(k): it may have been moved away. */
 void keeper_audit_reopen(struct keeper *k);
+
+/* node_words.c */
+
+/*
+ * errand_own_words(c, rec): a copy of ${rec} in the words of who asked, where
+ * it has others; else NULL.  keeper_plain(k, rec): the same of one whose error
+ * names directories of the node, without them.  keeper_hide(k): these are.
+ */
+json_t *errand_own_words(const struct errand *c, const json_t *rec);
+json_t *keeper_plain(const struct keeper *k, const json_t *rec);
+void keeper_hide(struct keeper *k);
 
 /* node_walk.c: one request for all the sandboxes of a selector */
 

@@ -23,32 +23,63 @@ static bool lies_in(const char *path, const char *dir, size_t n)
 	       (path[n] == '\0' || path[n] == '/' || n == 1);
 }
 
+static bool is_listed(const char *list, const char *path)
+{
+	size_t n;
+
+	for (const char *p = list; p && *p; p += n + (p[n] == '\n')) {
+		n = strcspn(p, "\n");
+		if (lies_in(path, p, n))
+			return true;
+	}
+	return false;
+}
+
+/* Without "." and "..", which lead out of what the list is held against. */
+static bool is_plain(const char *path)
+{
+	size_t n;
+
+	if (!strcmp(path, "/"))
+		return true;
+	for (const char *p = path; *p; p += n) {
+		if (*p++ != '/')
+			return false;
+		n = strcspn(p, "/");
+		if (n == 0 || (n == 1 && p[0] == '.') ||
+		    (n == 2 && p[0] == '.' && p[1] == '.'))
+			return false;
+	}
+	return *path != '\0';
+}
+
+static int not_plain(const char *source, struct err *e)
+{
+	return err_set(e, -EACCES, "mount_denied",
+		       "mount source '%s' is not a plain path", source);
+}
+
 int allow_mount(const char *config, const char *source, struct err *e)
 {
 	char file[PATH_MAX], real[PATH_MAX];
 	auto_free char *list = NULL;
-	size_t n;
 	int r;
 
-	if (!realpath(source, real))
-		return err_sys(e, errno, "mount source '%s'", source);
-	/* What was checked is what is mounted: no link in between. */
-	if (strcmp(real, source))
-		return err_set(e, -EACCES, "mount_denied",
-			       "mount source '%s' is not a plain path: say "
-			       "'%s'",
-			       source, real);
 	if (snprintf(file, sizeof(file), "%s/mounts.allow", config) >=
 	    (int)sizeof(file))
 		return err_sys(e, ENAMETOOLONG, "%s", config);
 	r = fd_read_file(AT_FDCWD, file, LIST_MAX, &list, NULL, e);
 	if (r < 0 && r != -ENOENT)
 		return r;
-	for (const char *p = list; p && *p; p += n + (p[n] == '\n')) {
-		n = strcspn(p, "\n");
-		if (lies_in(real, p, n))
-			return 0;
-	}
-	return err_set(e, -EACCES, "mount_denied",
-		       "'%s' is not in a directory that %s lists", real, file);
+	if (!is_plain(source))
+		return not_plain(source, e);
+	if (!is_listed(list, source))
+		return err_set(e, -EACCES, "mount_denied",
+			       "'%s' is not in a directory that mounts.allow "
+			       "lists",
+			       source);
+	/* What was checked is what is mounted: no link in between. */
+	if (!realpath(source, real))
+		return err_sys(e, errno, "mount source '%s'", source);
+	return strcmp(real, source) ? not_plain(source, e) : 0;
 }

@@ -8,8 +8,9 @@
  * allow_mount(config, source, e):
  * May a sandbox have the host directory ${source}?  Yes when it is, or lies
  * below, a directory that ${config}/mounts.allow lists (a line each, '#' for
- * comments), after links are resolved.  "mount_denied" otherwise, and when
- * there is no such file.
+ * comments), and no link leads there.  "mount_denied" otherwise, and when
+ * there is no such file.  Of what is not listed nothing is told, not even
+ * whether it is there: who asks may be far away.
  */
 int allow_mount(const char *config, const char *source, struct err *e);
 

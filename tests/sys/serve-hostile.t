@@ -145,6 +145,24 @@ for at in "$address" "$caddress"; do
 	diff "$T/asked" "$T/codes" >"$T/diff" || diag "$(cat "$T/diff")"
 	is "$(cat "$T/diff")" '' "and have the answer that they should have"
 done
+# Where the node has things is not theirs to know, nor what else it has.
+ln -s /etc/shadow "$T/ln"
+for source in /etc/shadow /etc/no-such "$T/ln" "$DSEC_LIB/../lib" "$DSEC_LIB"; do
+	one "{\"program\":\"run\",\"mounts\":[{\"source\":\"$source\",\"target\":\"/m\"}]}" \
+		limited | jq -r --arg s "$source" '.error | .code + " " + (.message |
+			sub($s; "S"))'
+done >"$T/told"
+is "$(sort -u "$T/told" | grep -v "plain path")" \
+	"mount_denied 'S' is not in a directory that mounts.allow lists" \
+	"of a directory that is not to be had they learn nothing" || diag "$(cat "$T/told")"
+for req in '{"program":"run","image":"root/none:1"}' \
+	'{"program":"run","layers":["root/none:1"]}' \
+	'{"program":"img","op":"inspect","name":"root/none:1"}'; do
+	one "$req" limited | jq -c .error
+done >"$T/told"
+is "$(jq -r .code "$T/told" | sort -u)" image_unknown "an image that is not there"
+is "$(grep -cF -e "$T" -e "$DSEC_LIB" "$T/told")" 0 "is told without the way to the store" ||
+	diag "$(cat "$T/told")"
 json_is "$(one "{\"program\":\"ps\",\"sandbox\":\"$theirs\"}" other)" '"running"' \
 	"nothing of it was done" .state
 is "$(hostile "$address" records@limited '{"program":"ps","sandbox":null}' |
