@@ -368,8 +368,7 @@ static int admit(struct ledger *l, const struct admit_amounts *a,
 	int r = decide(l, a, e);
 
 	return r < 0 ? r
-		     : admit_tenant(&l->d.tenants,
-				    admit_user(json_str(spec, "user")), e);
+		     : admit_tenant(&l->d.tenants, json_str(spec, "user"), e);
 }
 
 int claim_check(const struct tree *t, const json_t *spec, struct err *e)

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -13,7 +14,7 @@
 #include "box/claim.h"
 #include "box/ledger_priv.h"
 
-static const char magic[8] = {'d', 's', 'e', 'c', 'l', 'e', 'd', '2'};
+static const char magic[8] = {'d', 's', 'e', 'c', 'l', 'e', 'd', '3'};
 
 /* Against a torn or foreign file, not against an enemy, who could not write
  * here. */
@@ -81,12 +82,11 @@ void ledger_hold(struct ledger *l, const struct admit_amounts *a,
 		 const char *user)
 {
 	struct admit_tenants *t = &l->d.tenants;
-	uint64_t u = admit_user(user);
 
 	if (!l->d.held.sandboxes || !t->users) {
 		t->users = 1;
-		t->user = u;
-	} else if (t->user != u) {
+		snprintf(t->user, sizeof(t->user), "%s", user);
+	} else if (strcmp(t->user, user)) {
 		t->users = 2;
 	}
 	admit_add(&l->d.held, a);

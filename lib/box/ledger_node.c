@@ -145,7 +145,12 @@ static int set_tenants(const json_t *conf, struct admit_tenants *t,
 			       ADMIT_RESERVED_MAX);
 	t->nreserved = json_array_size(list);
 	json_array_foreach(list, i, v)
-		t->reserved[i] = admit_user(json_string_value(v));
+		if (snprintf(t->reserved[i], ADMIT_USER_SIZE, "%s",
+			     json_string_value(v)) >= ADMIT_USER_SIZE)
+			return err_set(e, -EINVAL, "configuration",
+				       "reserved_for: '%.32s..' is no user's "
+				       "name",
+				       json_string_value(v));
 	return 0;
 }
 

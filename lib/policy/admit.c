@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "policy/admit.h"
 
 /* When to ask again: sandboxes end in seconds; pressure passes sooner than a
@@ -187,11 +186,6 @@ int admit_pressed(const struct admit_node *node, struct err *e)
 	return decide_now(node, &least, e);
 }
 
-uint64_t admit_user(const char *name)
-{
-	return hash_fnv(name, strlen(name));
-}
-
 static int not_his(struct err *e, const char *why, unsigned retry_after_ms)
 {
 	int r = err_set(e, -EAGAIN, "isolation", "%s", why);
@@ -203,17 +197,17 @@ static int not_his(struct err *e, const char *why, unsigned retry_after_ms)
 	return r;
 }
 
-int admit_tenant(const struct admit_tenants *t, uint64_t user, struct err *e)
+int admit_tenant(const struct admit_tenants *t, const char *user, struct err *e)
 {
 	uint64_t i = 0;
 
-	if (t->isolated && t->users && (t->users > 1 || t->user != user))
+	if (t->isolated && t->users && (t->users > 1 || strcmp(t->user, user)))
 		return not_his(
 			e,
 			"the node holds sandboxes of one user at a time, "
 			"and now of another",
 			RETRY_FULL_MS);
-	while (i < t->nreserved && t->reserved[i] != user)
+	while (i < t->nreserved && strcmp(t->reserved[i], user))
 		i++;
 	return t->nreserved && i == t->nreserved
 		       ? not_his(e, "the node is kept for other users", 0)

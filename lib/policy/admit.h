@@ -75,21 +75,24 @@ int admit_decide(const struct admit_node *node,
  */
 int admit_pressed(const struct admit_node *node, struct err *e);
 
-/* Whose sandboxes a node holds, and may hold. */
+/*
+ * Whose sandboxes a node holds, and may hold.  Names are kept whole: a hash
+ * that is not long and strong could be met by a user who chooses a name for it,
+ * to be beside another whom the node is to keep apart from him.
+ */
 #define ADMIT_RESERVED_MAX 8
+#define ADMIT_USER_SIZE	   136 /* with its NUL; a multiple of 8 */
 struct admit_tenants {
-	uint32_t isolated;  /* one user at a time */
-	uint32_t users;	    /* 0, 1, or 2 for several */
-	uint64_t user;	    /* of one: admit_user() of the name */
-	uint64_t nreserved; /* 0: anybody */
-	uint64_t reserved[ADMIT_RESERVED_MAX];
+	uint32_t isolated;	    /* one user at a time */
+	uint32_t users;		    /* 0, 1, or 2 for several */
+	uint64_t nreserved;	    /* 0: anybody */
+	char user[ADMIT_USER_SIZE]; /* of one; "" is a user, too */
+	char reserved[ADMIT_RESERVED_MAX][ADMIT_USER_SIZE];
 };
 
-/* admit_user(name): a number for a user's name; "" is a user, too. */
-uint64_t admit_user(const char *name);
-
 /* admit_tenant(t, user, e): 0; -EAGAIN, code "isolation". */
-int admit_tenant(const struct admit_tenants *t, uint64_t user, struct err *e);
+int admit_tenant(const struct admit_tenants *t, const char *user,
+		 struct err *e);
 
 /* admit_add, admit_sub: sums that saturate instead of wrapping. */
 void admit_add(struct admit_amounts *sum, const struct admit_amounts *a);

@@ -26,8 +26,10 @@ struct node {
 	uint32_t flights; /* how many */
 	uint32_t first;	  /* of its flights, or NONE */
 	unsigned users;
-	uint64_t user;	       /* hash; of users 1 */
-	uint64_t flying_user;  /* hash; of flights that are there */
+	/* Hashes: who chooses a name that has another's is misguided by it, and
+	 * refused by the node, which compares names. */
+	uint64_t user;	       /* of users 1 */
+	uint64_t flying_user;  /* of flights that are there */
 	uint64_t start_mb;     /* memory that must be available to start */
 	uint64_t available_mb; /* UINT64_MAX: not known */
 	double memory_used;    /* MiB in use; with memory_inv 0 not known */
