@@ -8,7 +8,6 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,7 +18,7 @@
 #include "node_starter.h"
 #include "serve.h"
 
-#define SEND_S 10
+#define TAKE_MS 10000 /* for a process to take its orders */
 
 static const char *const names[ROLES] = {"keeper", "worker"};
 static const char *const verbs[ROLES] = {"node-keeper", "node-worker"};
@@ -34,15 +33,53 @@ static struct child *current(const struct starter *s, enum role role)
 }
 
 /* One that takes nothing is none: it is killed, and that is seen. */
-static void order(struct child *c, const json_t *line, const int *fds,
-		  size_t nfds)
+static void give_up(struct child *c, const char *why)
+{
+	log_info("%s %d takes nothing: %s", names[c->role], (int)c->pid, why);
+	kill(c->pid, SIGKILL);
+}
+
+static void on_late(struct loop *l, struct loop_timer *t)
+{
+	(void)l;
+	give_up(t->arg, "its orders wait");
+}
+
+/* What it does not take yet waits, and nobody with it. */
+static int flush(struct child *c, struct err *e)
+{
+	struct loop *l = c->starter->loop;
+	int r = chan_flush(&c->chan, e);
+	bool waits = c->chan.out.len > 0;
+
+	if (r < 0)
+		return r;
+	if (!waits || !c->late.at_ms)
+		loop_timer_set(l, &c->late, waits ? clock_ms() + TAKE_MS : 0);
+	return loop_mod(l, &c->src, waits ? EPOLLIN | EPOLLOUT : EPOLLIN, e);
+}
+
+/* ${fds} are taken over. */
+static void order(struct child *c, const json_t *line, int *fds, size_t nfds)
 {
 	struct err e = {0};
 
-	if (c->dead || chan_send(&c->chan, line, fds, nfds, &e) == 0)
-		return;
-	log_info("%s %d takes nothing: %s", names[c->role], (int)c->pid, e.msg);
-	kill(c->pid, SIGKILL);
+	if (chan_put_fds(&c->chan, line, fds, nfds, &e) < 0 || flush(c, &e) < 0)
+		give_up(c, e.msg);
+}
+
+bool children_busy(const struct starter *s)
+{
+	for (const struct child *c = s->children; c; c = c->next)
+		if (c->chan.out.len > 0)
+			return true;
+	return false;
+}
+
+static void go_on(struct starter *s)
+{
+	if (s->upgrades && !children_busy(s))
+		upgrade(s);
 }
 
 /* --- what they are told -------------------------------------------------- */
@@ -83,23 +120,49 @@ static json_t *limits_of(const struct starter *s)
 			 (int)n->idle_ms, "stall_ms", (int)n->stall_ms);
 }
 
+static void close_fds(const int *fds, size_t n)
+{
+	while (n > 0)
+		fd_close(fds[--n]);
+}
+
+static int copy_fds(const int *from, int *to, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		to[i] = fcntl(from[i], F_DUPFD_CLOEXEC, 3);
+		if (to[i] < 0) {
+			close_fds(to, i);
+			return -EMFILE;
+		}
+	}
+	return 0;
+}
+
 static void tell_start(struct child *c)
 {
 	struct starter *s = c->starter;
 	auto_json json_t *line = NULL;
-	json_t *fds = json_array();
+	json_t *list = json_array();
+	int fds[SERVECONF_LISTEN_MAX];
 	char name[32];
 
+	if (copy_fds(s->listeners, fds, s->nlisteners) < 0) {
+		json_decref(list);
+		give_up(c, "no descriptors are left");
+		return;
+	}
 	for (size_t i = 0; i < s->nlisteners; i++) {
 		snprintf(name, sizeof(name), "listen.%zu", i);
-		json_array_append_new(fds, json_string(name));
+		json_array_append_new(list, json_string(name));
 	}
 	if (json_pack_or(&line, NULL, "{ss ss ss* sI sI ss so* so}", "op",
 			 "start", "name", s->conf.name, "metrics",
 			 s->conf.node.metrics, "uid", (json_int_t)s->uid, "gid",
 			 (json_int_t)s->gid, "root", s->root, "limits",
-			 limits_of(s), "fds", fds) == 0)
-		order(c, line, s->listeners, s->nlisteners);
+			 limits_of(s), "fds", list) < 0)
+		close_fds(fds, s->nlisteners);
+	else
+		order(c, line, fds, s->nlisteners);
 }
 
 /* The two ends of a way between them. */
@@ -119,8 +182,6 @@ static void link_them(struct child *keeper, struct child *worker)
 	}
 	order(keeper, line, &s[0], 1);
 	order(worker, line, &s[1], 1);
-	fd_close(s[0]);
-	fd_close(s[1]);
 }
 
 static void tell_all(struct child *c)
@@ -186,16 +247,20 @@ static void on_child(struct loop *l, struct loop_source *src, uint32_t events)
 	struct child *c = src->arg;
 	auto_chan_msg struct chan_msg m = {0};
 	struct err e = {0};
-	int r = chan_read(&c->chan, &e);
+	int r = -EAGAIN;
 
-	(void)events;
+	if ((events & EPOLLOUT) && flush(c, &e) < 0)
+		r = -EPIPE;
+	else if (events & ~(uint32_t)EPOLLOUT)
+		r = chan_read(&c->chan, &e);
 	while (chan_lines(&c->chan, &m, &r, &e))
 		on_said(c, json_str(m.obj, "event"), m.obj);
-	if (r == -EAGAIN)
-		return;
-	/* It hung up: its end is to come. */
-	loop_del(l, src);
-	kill(c->pid, SIGKILL);
+	if (r != -EAGAIN) {
+		/* It hung up: its end is to come. */
+		loop_del(l, src);
+		kill(c->pid, SIGKILL);
+	}
+	go_on(c->starter);
 }
 
 /* --- their life ---------------------------------------------------------- */
@@ -214,15 +279,14 @@ static _Noreturn void become(const struct starter *s, enum role role, int sock)
 static struct child *child_new(struct starter *s, enum role role, int fd,
 			       struct err *e)
 {
-	const struct timeval wait = {.tv_sec = SEND_S};
 	struct child *c = calloc(1, sizeof(*c));
 
 	if (!c || loop_add(s->loop, &c->src, fd, EPOLLIN, on_child, c, e) < 0) {
 		free(c);
 		return NULL;
 	}
-	(void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
 	c->starter = s;
+	c->late = (struct loop_timer){.fn = on_late, .arg = c};
 	c->role = role;
 	c->chan.fd = fd;
 	c->since_ms = clock_ms();
@@ -312,6 +376,7 @@ void child_retire(struct child *c)
 static void child_free(struct child *c)
 {
 	loop_del(c->starter->loop, &c->src);
+	loop_timer_set(c->starter->loop, &c->late, 0);
 	chan_done(&c->chan);
 	fd_close(c->chan.fd);
 	free(c);
@@ -356,6 +421,7 @@ void children_reap(struct starter *s)
 		}
 	if (s->stopping && !s->children)
 		loop_stop(s->loop, 0);
+	go_on(s);
 }
 
 void children_kill(struct starter *s)

@@ -21,6 +21,7 @@ struct child {
 	struct chan chan;
 	struct loop_source src;
 	uint64_t since_ms;
+	struct loop_timer late; /* set while it has orders to take */
 	bool retiring, dead;
 };
 
@@ -47,6 +48,7 @@ struct starter {
 	struct loop_timer tick, stop;
 	struct loop_source signals;
 	bool stopping;
+	bool upgrades; /* when no order is on its way any more */
 };
 
 /* node_child.c */
@@ -61,6 +63,8 @@ void child_retire(struct child *c);
 void children_reload(struct starter *s);
 /* children_reopen(s): the audit log may have been moved away. */
 void children_reopen(struct starter *s);
+/* children_busy(s): has one of them not taken all its orders yet? */
+bool children_busy(const struct starter *s);
 /* children_kill(s): at the end. */
 void children_kill(struct starter *s);
 /* child_adopt(s, role, pid, fd, retiring, e): one of the starter before. */
@@ -68,6 +72,9 @@ must_check int child_adopt(struct starter *s, const struct child *like,
 			   struct err *e);
 
 /* node_upgrade.c */
+
+/* upgrade(s): become the new program, as soon as what was written to the
+ * children is theirs. */
 void upgrade(struct starter *s);
 
 /* node.c */

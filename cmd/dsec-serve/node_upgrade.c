@@ -105,6 +105,10 @@ void upgrade(struct starter *s)
 	struct err e = {0};
 	char was[sizeof(s->exe)];
 
+	/* Half a line is not handed over: it comes back when it is sent. */
+	s->upgrades = children_busy(s);
+	if (s->upgrades)
+		return;
 	memcpy(was, s->exe, sizeof(was));
 	take_path(s);
 	log_info("hands over to '%s'", s->exe);

@@ -250,6 +250,26 @@ is "$(jq -s 'map(select(.ok)) | length' <"$T/keyed")" 3 \
 json_is "$(one '{"program":"ps","task":"k"}')" '3' 'and are made once' .count
 one '{"program":"pause","task":"k","op":"stop","grace_ms":0}' >/dev/null
 
+# A keeper that takes no orders, more than a socket holds, stops nobody.
+p=worker stuck=$(process keeper)
+old=$(process worker)
+kill -STOP "$stuck"
+jq '.clients += [range(4000) | {uri:"dsec://client/x\(.)", project:"root/x/y/z",
+	operations:["run","exec","file","connect","pause"]}]' <"$dir/serve.json" >"$T/json"
+cp "$dir/serve.json" "$T/serve.json"
+cat "$T/json" >"$dir/serve.json"
+kill -HUP "$node"
+reads() { grep -q 'reads its configuration' "$T/log"; }
+wait_for 20 reads
+kill -9 "$old"
+wait_for 20 renewed
+is "$(process worker | grep -cvx "$old") $(process keeper)" "1 $stuck" \
+	'a worker is started again while a keeper takes no orders'
+kill -CONT "$stuck"
+json_is "$(one '{"program":"ps","sandbox":"a"}')" true 'which goes on when it can' .ok
+is "$(process keeper)" "$stuck" 'as the same'
+cat "$T/serve.json" >"$dir/serve.json"
+
 # --- upgrade ----------------------------------------------------------------
 
 client hold a 3 >"$T/held" &
