@@ -260,7 +260,8 @@ static bool is_due(const struct make_looked *look)
 				? look->until_ms - look->from_ms
 				: 0;
 
-	return look->until_ms < now || look->until_ms - now < life / 3;
+	return look->from_ms > now || look->until_ms < now ||
+	       look->until_ms - now < life / 3;
 }
 
 /* As long as it was made for, unless told otherwise. */

@@ -199,8 +199,8 @@ static const char *unready(void *arg)
 	struct control *c = arg;
 	struct member *m = member_node(c, NULL);
 
-	if (expiry_over(c->tls))
-		return expiry_over(c->tls);
+	if (expiry_unfit(c->tls))
+		return expiry_unfit(c->tls);
 	while (m && member_state(m) != MEMBER_LIVE)
 		m = member_node(c, m);
 	return m ? NULL : "no node is live";

@@ -309,7 +309,7 @@ static const char *unready(void *arg)
 {
 	const struct worker *w = arg;
 
-	return w->keepings ? expiry_over(w->tls) : "the keeper is away";
+	return w->keepings ? expiry_unfit(w->tls) : "the keeper is away";
 }
 
 static uint64_t until_ms(void *arg)

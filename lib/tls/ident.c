@@ -119,14 +119,23 @@ int tls_ident_of(const X509 *cert, struct tls_ident *ret, struct err *e)
 	return 0;
 }
 
-uint64_t tls_not_after_ms(const X509 *cert)
+static uint64_t wall_ms(const ASN1_TIME *at)
 {
-	const ASN1_TIME *end = X509_get0_notAfter(cert);
 	struct tm tm;
 	time_t t;
 
-	if (!end || ASN1_TIME_to_tm(end, &tm) != 1)
+	if (!at || ASN1_TIME_to_tm(at, &tm) != 1)
 		return 0;
 	t = timegm(&tm);
 	return t < 0 ? 0 : (uint64_t)t * 1000;
+}
+
+uint64_t tls_not_before_ms(const X509 *cert)
+{
+	return wall_ms(X509_get0_notBefore(cert));
+}
+
+uint64_t tls_not_after_ms(const X509 *cert)
+{
+	return wall_ms(X509_get0_notAfter(cert));
 }

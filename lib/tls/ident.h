@@ -41,8 +41,9 @@ void tls_ident_uri(const struct tls_ident *id, char *ret);
  */
 int tls_ident_of(const X509 *cert, struct tls_ident *ret, struct err *e);
 
-/* tls_not_after_ms(cert): until when it is good, as clock_wall_ms() counts; 0
- * when that cannot be read. */
+/* tls_not_before_ms(cert), tls_not_after_ms(cert): from when and until when it
+ * is good, as clock_wall_ms() counts; 0 when that cannot be read. */
+uint64_t tls_not_before_ms(const X509 *cert);
 uint64_t tls_not_after_ms(const X509 *cert);
 
 #endif

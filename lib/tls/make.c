@@ -335,14 +335,12 @@ int make_look(const char *pem, struct make_looked *ret, struct err *e)
 {
 	X509 *cert = cert_of(pem);
 	struct make_looked look = {0};
-	struct tm tm;
 	int r;
 
 	if (!cert)
 		return failed(e, "not a certificate");
 	r = tls_ident_of(cert, &look.ident, e);
-	if (ASN1_TIME_to_tm(X509_get0_notBefore(cert), &tm) == 1)
-		look.from_ms = (uint64_t)timegm(&tm) * 1000;
+	look.from_ms = tls_not_before_ms(cert);
 	look.until_ms = tls_not_after_ms(cert);
 	X509_free(cert);
 	if (r == 0)

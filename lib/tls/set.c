@@ -245,6 +245,7 @@ static int load(const struct tls_pem *pem, X509 *cert, EVP_PKEY *key,
 		return err_set(e, -EINVAL, "configuration",
 			       "our certificate has no identity of the form "
 			       "dsec://KIND/NAME");
+	set->own_from_ms = tls_not_before_ms(cert);
 	set->own_until_ms = tls_not_after_ms(cert);
 	r = make_ctx(TLS_server_method(), cert, key, pem->ca, &set->server, e);
 	if (r == 0)

@@ -31,6 +31,7 @@ static bool may_be(const struct tls_stream *s, const struct tls_ident *id)
 /* Whatever the chain's check said already. */
 static int check_peer(struct tls_stream *s, X509 *cert, struct err *e)
 {
+	uint64_t now = clock_wall_ms();
 	char uri[TLS_URI_MAX];
 	int r = tls_ident_of(cert, &s->peer, e);
 
@@ -43,7 +44,10 @@ static int check_peer(struct tls_stream *s, X509 *cert, struct err *e)
 			       "there",
 			       uri);
 	s->peer_until_ms = tls_not_after_ms(cert);
-	if (s->peer_until_ms <= clock_wall_ms())
+	if (tls_not_before_ms(cert) > now)
+		return err_set(e, -EACCES, "permission",
+			       "the certificate of %s is not valid yet", uri);
+	if (s->peer_until_ms <= now)
 		return err_set(e, -EKEYEXPIRED, "permission",
 			       "the certificate of %s has expired", uri);
 	if (tls_set_revoked(&s->tls->set, cert))

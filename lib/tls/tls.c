@@ -46,6 +46,11 @@ const struct tls_ident *tls_own(const struct tls *t)
 	return &t->set.own;
 }
 
+uint64_t tls_own_from_ms(const struct tls *t)
+{
+	return t->set.own_from_ms;
+}
+
 uint64_t tls_own_until_ms(const struct tls *t)
 {
 	return t->set.own_until_ms;

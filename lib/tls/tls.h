@@ -51,9 +51,10 @@ void tls_free(struct tls *t);
  * are lost; their lost() is called.  To be called about every second. */
 void tls_sweep(struct tls *t);
 
-/* Our own identity, and until when (clock_wall_ms()) our certificate is good.
- */
+/* Our own identity, and from when and until when (clock_wall_ms()) our
+ * certificate is good. */
 const struct tls_ident *tls_own(const struct tls *t);
+uint64_t tls_own_from_ms(const struct tls *t);
 uint64_t tls_own_until_ms(const struct tls *t);
 
 /* --- streams --------------------------------------------------------------

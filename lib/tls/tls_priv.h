@@ -11,7 +11,7 @@ struct tls_set {
 	SSL_CTX *server, *client;
 	STACK_OF(X509_CRL) * crls; /* each signed by one of the authorities */
 	struct tls_ident own;
-	uint64_t own_until_ms;
+	uint64_t own_from_ms, own_until_ms;
 };
 
 struct tls {
