@@ -79,10 +79,13 @@ static void reload(struct control *c)
 {
 	struct err e = {0};
 
-	if (load(c, &e) < 0)
-		log_error("what changed is not taken over: %s", e.msg);
-	else
+	if (load(c, &e) == 0) {
 		log_info("configuration and certificates were taken over");
+		return;
+	}
+	log_error("what changed is not taken over: %s", e.msg);
+	if (e.infra)
+		c->stamp = 0; /* what the machine lacked it may have soon */
 }
 
 /* --- events

@@ -112,8 +112,10 @@ static void reload(struct starter *s)
 
 	if (starter_load(s, &e) < 0) {
 		log_info("serve.json is left as it was: %s", e.msg);
-		/* Not again for the same. */
-		s->stamp = serveconf_stamp(s->dirfd, &s->conf, &s->conf.node);
+		/* Not again for the same; but for what the machine lacked. */
+		s->stamp = e.infra ? 0
+				   : serveconf_stamp(s->dirfd, &s->conf,
+						     &s->conf.node);
 		return;
 	}
 	log_info("reads its configuration and certificates anew");
@@ -175,6 +177,7 @@ static void on_tick(struct loop *l, struct loop_timer *t)
 
 	if (serveconf_stamp(s->dirfd, &s->conf, &s->conf.node) != s->stamp)
 		reload(s);
+	children_link(s);
 	loop_timer_set(l, t, clock_ms() + TICK_MS);
 }
 

@@ -19,6 +19,7 @@
 #include "serve.h"
 
 #define TAKE_MS 10000 /* for a process to take its orders */
+#define LINK_MS 1000 /* between two ways that break at once */
 
 static const char *const names[ROLES] = {"keeper", "worker"};
 static const char *const verbs[ROLES] = {"node-keeper", "node-worker"};
@@ -173,6 +174,8 @@ static void link_them(struct child *keeper, struct child *worker)
 
 	if (!keeper || !worker)
 		return;
+	worker->linked_ms = clock_ms();
+	worker->unlinked = true;
 	if (json_pack_or(&line, NULL, "{ss s[s]}", "op", "channel", "fds",
 			 "channel") < 0 ||
 	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0,
@@ -180,8 +183,16 @@ static void link_them(struct child *keeper, struct child *worker)
 		log_info("no way between keeper and worker");
 		return;
 	}
+	worker->unlinked = false;
 	order(keeper, line, &s[0], 1);
 	order(worker, line, &s[1], 1);
+}
+
+void children_link(struct starter *s)
+{
+	for (struct child *c = s->children; c; c = c->next)
+		if (c->unlinked && !c->dead)
+			link_them(current(s, ROLE_KEEPER), c);
 }
 
 static void tell_all(struct child *c)
@@ -238,7 +249,11 @@ static void on_said(struct child *c, const char *event, const json_t *line)
 	if (!strcmp(event, "ready"))
 		on_ready(c->starter, line);
 	/* A keeper that has ended is replaced, and its successor linked. */
-	if (!strcmp(event, "alone") && c->role == ROLE_WORKER)
+	if (strcmp(event, "alone") != 0 || c->role != ROLE_WORKER)
+		return;
+	if (clock_ms() - c->linked_ms < LINK_MS)
+		c->unlinked = true;
+	else
 		link_them(current(c->starter, ROLE_KEEPER), c);
 }
 

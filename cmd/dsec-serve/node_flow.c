@@ -385,10 +385,14 @@ int flows_start(struct job *j, const json_t *rec, struct chan_msg *m,
 	auto_close int in = chan_take(m, "stdin");
 	auto_close int tty = chan_take(m, "tty");
 	auto_close int sock = chan_take(m, "socket");
-	int r;
+	int r = 0;
 
+	if (m->lost)
+		r = err_sys(e, EMFILE, "streams");
 	/* What a terminal shows comes beside it, and is its stream. */
-	r = add_out(j, "stdout", tty >= 0 ? "tty" : "stdout", rec, m, e);
+	if (r == 0)
+		r = add_out(j, "stdout", tty >= 0 ? "tty" : "stdout", rec, m,
+			    e);
 	if (r == 0)
 		r = add_out(j, "stderr", "stderr", rec, m, e);
 	if (r == 0 && in >= 0)

@@ -215,7 +215,8 @@ static int on_order(struct keeper *k, struct chan_msg *m, struct err *e)
 		return take_clients(k, m->obj, e);
 	if (!strcmp(op, "channel")) {
 		fd = chan_take(m, "channel");
-		r = fd < 0 ? -EBADMSG : channel_new(k, fd, e);
+		r = fd < 0 ? err_sys(e, EMFILE, "the way to a worker")
+			   : channel_new(k, fd, e);
 		if (r == 0)
 			fd = -1;
 		return r;
@@ -309,6 +310,7 @@ static int start(struct keeper *k, struct err *e)
 	fcntl(ROLE_FD, F_SETFL, O_NONBLOCK);
 	fcntl(ROLE_FD, F_SETFD, FD_CLOEXEC);
 	k->ctl.fd = ROLE_FD;
+	k->ctl.lossy = true;
 	r = loop_add(k->loop, &k->signals, fd, EPOLLIN, on_signal, k, e);
 	if (r == 0)
 		r = loop_add(k->loop, &k->ctl_src, ROLE_FD, EPOLLIN, on_ctl, k,

@@ -426,7 +426,14 @@ bool job_asks_tty(struct job *j)
 static void on_tty(struct job *j, json_t *rec, struct chan_msg *m)
 {
 	auto_close int fd = chan_take(m, "tty");
+	auto_json json_t *fail = NULL;
+	struct err e = {0};
 
+	if (m->lost) {
+		err_sys(&e, EMFILE, "the terminal");
+		fail = record_error(NULL, &e);
+		rec = fail;
+	}
 	flows_tty(j, &fd, json_object_get(rec, "error"));
 }
 

@@ -42,20 +42,26 @@ static void keeping_close(struct keeping *kp)
 	fd_close(kp->chan.fd);
 }
 
+/* There may be a keeper still, and the way to it broken. */
+static void tell_alone(struct worker *w)
+{
+	auto_json json_t *line = NULL;
+
+	if (!w->keepings &&
+	    json_pack_or(&line, NULL, "{ss}", "event", "alone") == 0)
+		(void)!chan_send(&w->ctl, line, NULL, 0, NULL);
+}
+
 /* Not from within what its lines led to. */
 static void keeping_gone(struct keeping *kp)
 {
 	struct worker *w = kp->worker;
-	auto_json json_t *line = NULL;
 
 	keeping_close(kp);
 	log_info("a keeper is gone");
 	jobs_lost(w, kp);
 	free(kp);
-	/* It may be there still, and the way to it broken. */
-	if (!w->keepings &&
-	    json_pack_or(&line, NULL, "{ss}", "event", "alone") == 0)
-		(void)!chan_send(&w->ctl, line, NULL, 0, NULL);
+	tell_alone(w);
 }
 
 static int flush(struct keeping *kp)
@@ -72,8 +78,11 @@ int keeping_send(struct keeping *kp, const json_t *obj, struct err *e)
 
 	if (r < 0)
 		return r;
-	/* That it is gone is seen by its own event. */
-	(void)flush(kp);
+	/* That it is gone is seen by its own event; what the kernel had no room
+	 * for is tried again there. */
+	if (flush(kp) < 0)
+		(void)loop_mod(kp->worker->loop, &kp->src, EPOLLIN | EPOLLOUT,
+			       NULL);
 	return 0;
 }
 
@@ -110,6 +119,7 @@ static int keeping_new(struct worker *w, int fd, struct err *e)
 	}
 	kp->worker = w;
 	kp->chan.fd = fd;
+	kp->chan.lossy = true;
 	kp->next = w->keepings;
 	w->keepings = kp;
 	jobs_send(w);
@@ -383,9 +393,12 @@ static int on_order(struct worker *w, struct chan_msg *m, struct err *e)
 	}
 	if (!strcmp(op, "channel")) {
 		fd = chan_take(m, "channel");
-		r = fd < 0 ? -EBADMSG : keeping_new(w, fd, e);
+		r = fd < 0 ? err_sys(e, EMFILE, "the way to a keeper")
+			   : keeping_new(w, fd, e);
 		if (r < 0 && fd >= 0)
 			fd_close(fd);
+		if (r < 0)
+			tell_alone(w);
 		return r;
 	}
 	if (!strcmp(op, "retire") && w->server) {
@@ -424,6 +437,8 @@ static void on_tick(struct loop *l, struct loop_timer *t)
 	}
 	if (w->nwaiting)
 		jobs_expire(w);
+	if (w->started)
+		tell_alone(w); /* nor is that sure to be heard at once */
 	settle(w);
 	loop_timer_set(l, t, clock_ms() + TICK_MS);
 }
@@ -453,6 +468,7 @@ static int prepare(struct worker *w, struct err *e)
 		return fd;
 	(void)fcntl(ROLE_FD, F_SETFD, FD_CLOEXEC);
 	w->ctl.fd = ROLE_FD;
+	w->ctl.lossy = true;
 	w->tick = (struct loop_timer){.fn = on_tick, .arg = w};
 	loop_timer_set(w->loop, &w->tick, clock_ms() + TICK_MS);
 	r = loop_add(w->loop, &w->signals, fd, EPOLLIN, on_signal, w, e);

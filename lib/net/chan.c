@@ -50,7 +50,8 @@ int chan_take(struct chan_msg *m, const char *name)
 void chan_done(struct chan *c)
 {
 	for (size_t i = 0; i < c->nfds; i++)
-		fd_close(c->fds[i]);
+		if (c->fds[i] >= 0)
+			fd_close(c->fds[i]);
 	free(c->fds);
 	while (c->going) {
 		struct chan_going *g = c->going;
@@ -60,12 +61,18 @@ void chan_done(struct chan *c)
 	}
 	buf_done(&c->in);
 	buf_done(&c->out);
-	*c = (struct chan){.fd = c->fd};
+	*c = (struct chan){.fd = c->fd, .lossy = c->lossy};
 }
 
+static int lost_fds(struct err *e)
+{
+	return err_set(e, -EMFILE, "no_fds", "descriptors of a line were lost");
+}
+
+/* What was lost is of the line that the last ones are of: a read ends there. */
 static int keep_fds(struct chan *c, struct msghdr *msg, struct err *e)
 {
-	bool lost = msg->msg_flags & MSG_CTRUNC;
+	bool full = false;
 	struct cmsghdr *m;
 
 	for (m = CMSG_FIRSTHDR(msg); m; m = CMSG_NXTHDR(msg, m)) {
@@ -79,15 +86,17 @@ static int keep_fds(struct chan *c, struct msghdr *msg, struct err *e)
 			       sizeof(int));
 			if (c->nfds == c->room) {
 				fd_close(fd);
-				lost = true;
+				full = true;
 			} else {
 				c->fds[c->nfds++] = fd;
 			}
 		}
 	}
-	return lost ? err_set(e, -EMFILE, "no_fds",
-			      "descriptors of a line were lost")
-		    : 0;
+	if ((msg->msg_flags & MSG_CTRUNC) && c->nfds < c->room)
+		c->fds[c->nfds++] = -1;
+	else if (msg->msg_flags & MSG_CTRUNC)
+		full = true;
+	return full ? lost_fds(e) : 0;
 }
 
 /* Lines are whole before their descriptors are used, and more than two lines'
@@ -143,19 +152,23 @@ int chan_read(struct chan *c, struct err *e)
 
 static int take_fds(struct chan *c, struct chan_msg *m, struct err *e)
 {
-	size_t n = json_array_size(json_object_get(m->obj, "fds"));
+	size_t n = json_array_size(json_object_get(m->obj, "fds")), k = 0;
 
-	if (n > c->nfds || n > HELPER_FDS_MAX)
+	while (k < n && k < c->nfds && c->fds[k] >= 0)
+		k++;
+	m->lost = k < n && k < c->nfds;
+	if (n > HELPER_FDS_MAX || (k < n && !m->lost))
 		return err_set(e, -EBADMSG, "bad_record",
 			       "a line names %zu descriptors, %zu came", n,
 			       c->nfds);
 	if (n == 0)
 		return 0;
-	memcpy(m->fds, c->fds, n * sizeof(int));
-	m->nfds = n;
-	c->nfds -= n;
-	memmove(c->fds, c->fds + n, c->nfds * sizeof(int));
-	return 0;
+	memcpy(m->fds, c->fds, k * sizeof(int));
+	m->nfds = k;
+	k += m->lost;
+	c->nfds -= k;
+	memmove(c->fds, c->fds + k, c->nfds * sizeof(int));
+	return m->lost && !c->lossy ? lost_fds(e) : 0;
 }
 
 int chan_next(struct chan *c, struct chan_msg *ret, struct err *e)

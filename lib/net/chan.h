@@ -15,14 +15,17 @@ struct chan {
 	int fd; /* borrowed */
 	struct buf in, out;
 	size_t scanned; /* of in: has no newline */
-	int *fds;	/* that came, in order, and belong to no line yet */
+	int *fds; /* that came, in order, and belong to no line yet; -1: more
+		     came with them that there was no room for */
 	size_t nfds, room;
+	bool lossy;		  /* a line that lost some is a line */
 	struct chan_going *going; /* descriptors of lines in out, in order */
 };
 
 struct chan_msg {
 	json_t *obj;
 	size_t nfds;
+	bool lost;		 /* some of its descriptors did not come */
 	int fds[HELPER_FDS_MAX]; /* -1: taken */
 };
 
@@ -42,8 +45,10 @@ void chan_done(struct chan *c);
  * caller's to chan_msg_done(); 0: none.  An error is final.
  * chan_lines(c, m, r, e): for a loop over all lines that one read has brought,
  * with what it returned in *${r}: is there another, in *${m}?  The one before
- * is done with.  At the end *${r} is -EAGAIN: wait for more; 0: the peer's end;
- * or an error, also one that the loop's body has set.
+ * is done with.  Where the kernel had no descriptors for those of a line, that
+ * is -EMFILE, "no_fds"; of a lossy one the line is given, and says so.  At the
+ * end *${r} is -EAGAIN: wait for more; 0: the peer's end; or an error, also one
+ * that the loop's body has set.
  */
 must_check int chan_read(struct chan *c, struct err *e);
 must_check int chan_next(struct chan *c, struct chan_msg *ret, struct err *e);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -142,9 +143,53 @@ static void test_lines(void)
 	is_int(lines_of("", true, 0, &n), 0, "nothing but the end");
 }
 
+/* Three lines of two descriptors each, where there is room for three: how many
+ * of each line came, one digit a line, and 9 where it says that some are lost.
+ */
+static int lossy(bool on)
+{
+	auto_json json_t *line = json_pack("{s:[s, s]}", "fds", "a", "b");
+	struct rlimit lim, few;
+	struct chan a = {0}, b = {.lossy = on};
+	struct err e = {0};
+	int s[2], fds[2], r = 1, got = 0;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s) < 0 ||
+	    getrlimit(RLIMIT_NOFILE, &lim) < 0)
+		abort();
+	a.fd = s[0];
+	b.fd = s[1];
+	fds[0] = open_null();
+	fds[1] = open_null();
+	for (int i = 0; i < 3; i++)
+		if (chan_send(&a, line, fds, 2, &e) < 0)
+			abort();
+	fd_close(s[0]);
+	few = (struct rlimit){(rlim_t)fds[1] + 3, lim.rlim_max};
+	if (setrlimit(RLIMIT_NOFILE, &few) < 0)
+		abort();
+	while (r > 0) {
+		auto_chan_msg struct chan_msg m = {0};
+
+		r = chan_next(&b, &m, &e);
+		if (r == 0)
+			r = chan_read(&b, &e);
+		else if (r > 0)
+			got = got * 100 + (int)m.nfds * 10 + (m.lost ? 9 : 0);
+		m.nfds = 0; /* they stay, so that there is no room */
+	}
+	(void)setrlimit(RLIMIT_NOFILE, &lim);
+	chan_done(&b);
+	for (int fd = s[0]; fd < (int)few.rlim_cur; fd++)
+		(void)close(fd);
+	return r < 0 ? r : got;
+}
+
 int main(void)
 {
 	test_many();
+	is_int(lossy(true), 201909, "a line that lost some says so");
+	is_int(lossy(false), -EMFILE, "or is an error");
 	test_lines();
 	is_int(read_of("{\"op\":\"a\"}\n", false), 0, "a line and the end");
 	is_int(read_of("{\"op\":\"a\"", false), 0, "half a line and the end");
