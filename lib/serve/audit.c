@@ -308,9 +308,22 @@ static void serve_syncs(int sock)
 	}
 }
 
+static void child_gone(struct audit *a)
+{
+	if (a->child < 0)
+		return;
+	loop_del(a->loop, &a->source);
+	fd_close(steal_fd(&a->child));
+	while (waitpid(a->pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	a->busy = false;
+}
+
+static void on_child(struct loop *l, struct loop_source *s, uint32_t events);
+
 static int start_child(struct audit *a, struct err *e)
 {
-	int sv[2];
+	int sv[2], r;
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv) < 0)
 		return err_sys(e, errno, "audit log");
@@ -331,18 +344,10 @@ static int start_child(struct audit *a, struct err *e)
 		return err_sys(e, errno, "audit log");
 	}
 	a->child = sv[0];
-	return 0;
-}
-
-static void child_gone(struct audit *a)
-{
-	if (a->child < 0)
-		return;
-	loop_del(a->loop, &a->source);
-	fd_close(steal_fd(&a->child));
-	while (waitpid(a->pid, NULL, 0) < 0 && errno == EINTR)
-		;
-	a->busy = false;
+	r = loop_add(a->loop, &a->source, a->child, EPOLLIN, on_child, a, e);
+	if (r < 0)
+		child_gone(a);
+	return r;
 }
 
 static void arm(struct audit *a)
@@ -385,6 +390,8 @@ static void on_timer(struct loop *l, struct loop_timer *t)
 	(void)!write_pending(a, NULL);
 	if (!begin_sync(a))
 		return;
+	if (a->child < 0)
+		(void)!start_child(a, NULL); /* it was killed */
 	if (a->child >= 0 && fd_send(a->child, "s", 1, &a->fd, 1, 0) == 1) {
 		a->busy = true;
 		return;
@@ -414,14 +421,10 @@ int audit_open(const char *path, struct loop *l, struct audit **ret,
 		r = find_end(a, e);
 	if (r == 0)
 		r = sync_dir(path, e);
-	if (r == 0 && l)
-		r = start_child(a, e);
 	if (r == 0 && l) {
 		a->loop = l;
 		a->timer = (struct loop_timer){.fn = on_timer, .arg = a};
-		r = loop_add(l, &a->source, a->child, EPOLLIN, on_child, a, e);
-		if (r < 0)
-			fd_close(steal_fd(&a->child));
+		r = start_child(a, e);
 	}
 	if (r < 0)
 		audit_close(a);

@@ -21,6 +21,7 @@
 #define GRACE_MS   3000 /* beyond a deadline that the program should keep */
 #define END_MS	   5000 /* to end when its input did */
 #define AHEAD	   (1024 * 1024) /* of lines that its pipe does not take yet */
+#define REST_MS	   100 /* where a pipe is ready, and cannot be written to */
 
 enum state {
 	WAITING, /* in the queue */
@@ -432,14 +433,20 @@ static int flush(struct coproc *c)
 		n = write(c->p.to, c->out.data + done, c->out.len - done);
 		if (n < 0 && errno == EINTR)
 			continue;
-		if (n <= 0)
+		if (n < 0) {
+			n = -errno;
 			break;
+		}
 		done += (size_t)n;
 	}
 	if (done == c->out.len && c->out.cap > AHEAD)
 		buf_done(&c->out);
 	else
 		buf_drop(&c->out, done);
+	if (n < 0 && n != -EAGAIN) { /* it would be told so at once */
+		loop_timer_set(c->conf.loop, &c->again, clock_ms() + REST_MS);
+		return loop_mod(c->conf.loop, &c->src_to, 0, NULL);
+	}
 	return loop_mod(c->conf.loop, &c->src_to, c->out.len ? EPOLLOUT : 0,
 			NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #define BACKLOG	   1024
 #define BATCH	   64
 #define REST_MS	   100	/* out of descriptors, or of room */
+#define SPARE	   64	/* descriptors that connections leave to others */
 #define SHAKE_MS   2000 /* who has had so long may be put out for another */
 #define CLIENTS	   8192
 #define SHAKING	   512
@@ -69,9 +71,21 @@ static bool may_shake(struct server *s)
 	return s->env->shaking < s->conf.limits.shaking + s->leaving;
 }
 
-static bool has_room(struct server *s)
+/* Those that are here have streams, the daemon has files and programs: where
+ * descriptors are few, these have theirs, and who connects waits.  The limit is
+ * not asked for: it may be lowered at any time. */
+static bool has_fds(int fd)
 {
-	return s->stats.clients < s->conf.limits.clients &&
+	auto_close int low = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	auto_close int high = low < 0 ? -1
+				      : fcntl(fd, F_DUPFD_CLOEXEC, low + SPARE);
+
+	return high >= 0;
+}
+
+static bool has_room(struct server *s, int fd)
+{
+	return s->stats.clients < s->conf.limits.clients && has_fds(fd) &&
 	       (may_shake(s) || put_out(s));
 }
 
@@ -91,13 +105,14 @@ static void on_listener(struct loop *l, struct loop_source *src,
 
 	(void)l, (void)events;
 	for (unsigned i = 0; i < BATCH; i++) {
-		if (!has_room(ls->s)) {
+		if (!has_room(ls->s, ls->fd)) {
 			rest(ls->s);
 			return;
 		}
 		fd = accept4(ls->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-		if (fd < 0 && (errno == EMFILE || errno == ENFILE ||
-			       errno == ENOBUFS || errno == ENOMEM))
+		/* Only of these is there no more to be told at once. */
+		if (fd < 0 && errno != EAGAIN && errno != EINTR &&
+		    errno != ECONNABORTED)
 			rest(ls->s);
 		if (fd < 0)
 			return;
