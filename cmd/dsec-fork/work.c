@@ -82,7 +82,7 @@ static int parse_said(const struct worker *w, json_t **ret, struct err *e)
 	while (len > 0 && w->said.data[len - 1] == '\n')
 		len--;
 	if (len == 0) {
-		r = err_set(e, -ECHILD, "internal",
+		r = err_set(e, -ECHILD, "helper_lost",
 			    "the process that worked on this request died");
 		e->infra = true;
 		return r;

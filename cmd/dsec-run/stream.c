@@ -93,16 +93,21 @@ static int serve(const struct tree *t, int fd)
 	int sig, r;
 
 	sig = sig_block(signals, 1, &e);
-	r = sig < 0 ? sig : creator_open(t, &c, &e);
+	if (sig < 0)
+		return 71;
+	r = creator_open(t, &c, &e);
 	while (jsonl_next(&in, &text, &len, NULL) == 1) {
 		auto_json json_t *req = NULL;
 		auto_json json_t *rec = NULL;
 		char drop[1024];
-		int bad = r;
+		int bad;
 
 		/* A cancel that came too late was for the one before. */
 		while (read(sig, drop, sizeof(drop)) > 0)
 			;
+		if (r < 0) /* what was lacking for the one before */
+			r = creator_open(t, &c, &e);
+		bad = r;
 		if (bad == 0)
 			bad = json_parse(text, len, &req, &e);
 		if (bad == 0)
@@ -308,7 +313,7 @@ static void lose_worker(struct pool_of *p, struct worker *w)
 	waitpid(w->pid, NULL, 0);
 	if (!w->req)
 		return;
-	err_set(&e, -ECHILD, "internal",
+	err_set(&e, -ECHILD, "helper_lost",
 		"the process that worked on this request died");
 	e.infra = true;
 	put_error(p, w->req, &e);

@@ -150,6 +150,7 @@ static int node_code(const struct tree *t, char *code, struct err *e)
 {
 	auto_close int fd = -1;
 	char path[PATH_MAX];
+	ssize_t n;
 	int r;
 
 	r = tree_path(path, e, "%s/node", t->lib);
@@ -164,12 +165,12 @@ static int node_code(const struct tree *t, char *code, struct err *e)
 	}
 	if (fd < 0)
 		return err_sys(e, errno, "open '%s'", path);
-	if (read(fd, code, NODE_LEN) != NODE_LEN)
-		return err_set(e, -EIO, "configuration",
-			       "'%s' is torn: remove "
-			       "it",
-			       path);
-	return 0;
+	n = read(fd, code, NODE_LEN);
+	if (n < 0)
+		return err_sys(e, errno, "read '%s'", path);
+	return n == NODE_LEN ? 0
+			     : err_set(e, -EIO, "configuration",
+				       "'%s' is torn: remove it", path);
 }
 
 int tree_new_id(const struct tree *t, char *id, struct err *e)
