@@ -19,7 +19,7 @@
 #include "serve.h"
 
 #define TAKE_MS 10000 /* for a process to take its orders */
-#define LINK_MS 1000 /* between two ways that break at once */
+#define LINK_MS 1000  /* between two ways that break at once */
 
 static const char *const names[ROLES] = {"keeper", "worker"};
 static const char *const verbs[ROLES] = {"node-keeper", "node-worker"};

@@ -22,8 +22,8 @@ struct child {
 	struct loop_source src;
 	uint64_t since_ms;
 	struct loop_timer late; /* set while it has orders to take */
-	uint64_t linked_ms; /* of a worker: when it was given a keeper */
-	bool unlinked;	    /* it lacks one, and is given it soon */
+	uint64_t linked_ms;	/* of a worker: when it was given a keeper */
+	bool unlinked;		/* it lacks one, and is given it soon */
 	bool retiring, dead;
 };
 
