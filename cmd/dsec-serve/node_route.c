@@ -205,12 +205,14 @@ static void run_then_wait(struct errand *c, json_t *rec)
 {
 	auto_json json_t *req = NULL;
 	const json_t *kb = json_object_get(c->req, "inline_kb");
+	const char *exec = json_str(rec, "exec");
 	struct err e = {0};
 	int r;
 
+	/* Of a snapshot's copy it comes after those of the source. */
 	r = json_pack_or(&req, &e, "{ss ss sO ss}", "program", "exec", "op",
 			 "attach", "sandbox", json_object_get(rec, "sandbox"),
-			 "exec", "e0");
+			 "exec", *exec ? exec : "e0");
 	if (r == 0 && kb)
 		json_object_set(req, "inline_kb", (json_t *)(uintptr_t)kb);
 	/* Who cancels, or asked for fields that are wrong, learns its name. */
