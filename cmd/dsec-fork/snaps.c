@@ -33,8 +33,12 @@ static int describe(const char *id, const char *name, const json_t *manifest,
 		"made_ms", "bytes",	"engine", "engine_version", "kernel",
 		"arch",	   "processes", "layer",  "warnings",
 	};
-	static const char *const of_spec[] = {"image", "image_layers",
-					      "memory_limit_mb"};
+	/* What a copy is made of, and takes. */
+	static const char *const of_spec[] = {
+		"image",	 "image_layers",    "backend",
+		"user",		 "cpu_cores_limit", "memory_limit_mb",
+		"disk_limit_mb", "pids_limit",
+	};
 	const json_t *spec = json_object_get(manifest, "spec");
 	auto_json json_t *rec = NULL;
 	json_t *v;
