@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "serve.h"
 #include "serve/audit.h"
 #include "wire/exit.h"
@@ -32,6 +33,17 @@ static int tell(const char *file, const struct audit_state *s, struct err *e)
 	if (!rec || json_object_update_missing(rec, req) < 0)
 		return err_sys(e, ENOMEM, "answer");
 	return record_write(STDOUT_FILENO, rec, e);
+}
+
+void audit_moved(struct audit *a)
+{
+	struct err e = {0};
+	int r = a ? audit_reopen(a, &e) : -EEXIST;
+
+	if (r == 0)
+		log_info("the audit log goes on in a new file");
+	else if (r != -EEXIST)
+		log_err(&e);
 }
 
 /* The files in their order: one that was moved away before the one that took

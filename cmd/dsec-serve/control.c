@@ -63,9 +63,6 @@ static int load(struct control *c, struct err *e)
 		auth_free(auth);
 		return r;
 	}
-	/* Whoever asked keeps what he may until he is answered. */
-	for (struct job *j = c->jobs; j; j = j->next)
-		j->who = NULL;
 	auth_free(c->auth);
 	serveconf_done(&c->conf);
 	c->auth = auth;
@@ -118,7 +115,7 @@ static void on_signal(struct loop *l, struct loop_source *s, uint32_t events)
 			loop_stop(l, 0);
 			continue;
 		}
-		control_audit_reopen(c);
+		audit_moved(c->audit);
 		reload(c);
 	}
 }

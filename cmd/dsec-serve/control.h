@@ -108,8 +108,15 @@ void placer_tick(struct control *c);
 void placer_report(struct member *m);
 /* placer_forget(m) */
 void placer_forget(struct member *m);
-/* placer_end(c, placement, how): "taken", "refused", "draining", "given-up". */
-void placer_end(struct control *c, int64_t placement, const char *how);
+/* placer_end(j, how): its placement: "taken", "refused", "draining",
+ * "given-up". */
+void placer_end(struct job *j, const char *how);
+/* placer_told(c): the process that knows all nodes; 0: there is none, yet. */
+pid_t placer_told(const struct control *c);
+/* placer_wait(j): run_again() comes when there is one, in the order in which
+ * they came; placer_leave(j): it waits no more. */
+void placer_wait(struct job *j);
+void placer_leave(struct job *j);
 
 /* --- jobs ------------------------------------------------------------------
  */
@@ -122,27 +129,29 @@ struct job {
 	struct job *next, **pprev;
 	struct control *c;
 	struct call *call;
-	const struct auth_who *who;
 	json_t *req; /* what nodes are asked, "caller" and so on included */
 	struct query *ask; /* of the one node that it is about */
 	/* a create */
 	struct coproc_call *placing;
-	bool waits; /* for the placer to be told of nodes */
+	struct job *next_waiting, **pprev_waiting; /* for the placer; NULL */
+	pid_t placer;				   /* who was asked */
 	int64_t placement;
-	json_t *avoid;
+	json_t *avoid; /* as it was asked for, and who refused it */
 	unsigned tries;
 	struct err refusal;
+	bool cancelled; /* no streams any more: only its end is waited for */
 	/* streams */
 	struct pipe *pipes;
 	json_t *final; /* once they are over */
 	/* many nodes */
 	struct part *parts;
 	void (*parts_end)(struct job *j);
+	unsigned pending; /* of the parts */
 	unsigned count, failed;
 	bool more; /* of a list than it was asked for, or than was kept */
-	struct err first;
-	json_t *found;	 /* what they answered: a list, or the one */
-	json_t *missing; /* names of those that could not be asked */
+	struct err first; /* of those that failed; else of the missing */
+	json_t *found;	  /* what they answered: "record", "node" of each */
+	json_t *missing;  /* names of those that could not be asked */
 };
 
 struct control {
@@ -164,6 +173,7 @@ struct control {
 	const char *place_argv[2];
 	pid_t place_pid; /* the process that was told of all nodes */
 	struct job *jobs;
+	struct job *waiting, **waiting_end; /* for the placer */
 	struct loop_source signals;
 	struct loop_timer tick;
 	int64_t next_ask;
@@ -173,15 +183,14 @@ struct control {
 
 /* control_audit.c */
 /* control_audit_open(c, dir, e): where the configuration says so.
- * control_audit_denied(c, k, rec): if that is what ${rec} says. */
+ * control_audit_denied(c, k, why): if that is why it was turned away. */
 must_check int control_audit_open(struct control *c, const char *dir,
 				  struct err *e);
 void control_audit_denied(struct control *c, const struct call *k,
-			  const json_t *rec);
-/* control_audit_cut(c, cl): he may not go on. */
-void control_audit_cut(struct control *c, const struct client *cl);
-/* control_audit_reopen(c): it may have been moved away. */
-void control_audit_reopen(struct control *c);
+			  const struct err *why);
+/* control_audit_client(c, cl, op): he may not come in; "cut": not go on. */
+void control_audit_client(struct control *c, const struct client *cl,
+			  const char *op);
 
 /* control_route.c */
 extern const struct server_ops control_ops;
@@ -192,6 +201,9 @@ void job_end(struct job *j, json_t *rec);
 void job_fail(struct job *j, const struct err *why);
 /* job_to(j, m): ask that node, and pass on what it says. */
 void job_to(struct job *j, struct member *m);
+/* job_gone(j, why): its node is away or lost; who waits for the end of a
+ * sandbox of a lost one is told that. */
+void job_gone(struct job *j, const struct err *why);
 /* job_final(j, rec): the record that a node ended it with; borrowed. */
 void job_final(struct job *j, json_t *rec);
 /* job_lost(j, a): the node is gone in the middle; whether what was asked was
@@ -203,16 +215,26 @@ void run_begin(struct job *j);
 void run_again(struct job *j); /* the placer is ready */
 void run_stop(struct job *j);
 
+/* control_find.c */
+/* find_begin(j): if it names a sandbox or a snapshot, to the node that has it;
+ * false: it names none. */
+bool find_begin(struct job *j);
+/* find_among(j): if a create names one, the nodes that have it go to
+ * j->found, and run_again() comes; false: it names none. */
+bool find_among(struct job *j);
+
 /* control_many.c */
 /*
- * many_begin(j, req, fn): ask all nodes ${req} (NULL: the job's); events
- * "record" are passed on, or (keep) collected in j->found; fn() when all have
- * answered.
+ * many_begin(j): ask all nodes, and pass on what they say; count and failed at
+ * the end.
+ * many_look(j, req, only, fn): for who asks, all nodes (or that one) what they
+ * have; ${req} is taken over (NULL: memory is out).  Records are collected in
+ * j->found; that one has none is no failure.  fn() when all have answered.
  */
-void many_begin(struct job *j, json_t *req, bool keep,
-		void (*fn)(struct job *j));
+void many_begin(struct job *j);
+void many_look(struct job *j, json_t *req, struct member *only,
+	       void (*fn)(struct job *j));
 void many_stop(struct job *j);
-void many_told(struct job *j); /* a fn(): count and failed */
 /* list_begin(j): a list of all nodes' sandboxes, sorted, by pages. */
 void list_begin(struct job *j);
 

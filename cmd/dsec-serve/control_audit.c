@@ -26,26 +26,14 @@ int control_audit_open(struct control *c, const char *dir, struct err *e)
 	return audit_open(path, c->loop, &c->audit, e);
 }
 
-void control_audit_reopen(struct control *c)
-{
-	struct err e = {0};
-	int r = c->audit ? audit_reopen(c->audit, &e) : 0;
-
-	if (r == 0 && c->audit)
-		log_info("the audit log goes on in a new file");
-	else if (r < 0 && r != -EEXIST)
-		log_err(&e);
-}
-
 void control_audit_denied(struct control *c, const struct call *k,
-			  const json_t *rec)
+			  const struct err *why)
 {
-	const char *code = json_str(json_object_get(rec, "error"), "code");
 	struct audit_entry entry = {
 		.who = k->client ? k->client->uri : NULL,
 		.program = k->program,
 		.decision = AUDIT_DENY,
-		.code = code,
+		.code = why->code,
 		.at_ms = clock_wall_ms(),
 	};
 	const struct {
@@ -58,7 +46,7 @@ void control_audit_denied(struct control *c, const struct call *k,
 	char number[32];
 	struct err e = {0};
 
-	if (!c->audit || strcmp(code, "permission"))
+	if (!c->audit || strcmp(why->code, "permission"))
 		return;
 	for (size_t i = 0; i < array_len(texts); i++) {
 		const json_t *v = json_object_get(k->req, texts[i].key);
@@ -75,12 +63,13 @@ void control_audit_denied(struct control *c, const struct call *k,
 		log_err(&e);
 }
 
-void control_audit_cut(struct control *c, const struct client *cl)
+void control_audit_client(struct control *c, const struct client *cl,
+			  const char *op)
 {
 	const struct audit_entry entry = {
 		.who = cl->uri,
 		.program = "hello",
-		.op = "cut",
+		.op = op,
 		.decision = AUDIT_DENY,
 		.code = "permission",
 		.at_ms = clock_wall_ms(),

@@ -14,9 +14,8 @@
 struct part {
 	struct part *next;
 	struct job *j;
-	struct query *ask;
-	struct member *m;
-	bool keep, over;
+	struct query *ask; /* NULL: it is over */
+	bool keep;
 };
 
 static void tell_record(struct job *j, json_t *record)
@@ -26,7 +25,7 @@ static void tell_record(struct job *j, json_t *record)
 }
 
 /* The record of one sandbox, or what a node says of itself. */
-static void take_record(struct part *p, json_t *record)
+static void take_record(struct part *p, const struct query *a, json_t *record)
 {
 	struct job *j = p->j;
 
@@ -36,7 +35,7 @@ static void take_record(struct part *p, json_t *record)
 		j->more = true;
 	} else {
 		json_t *kept = json_pack("{s:O, s:s}", "record", record, "node",
-					 p->m->code);
+					 a->m->code);
 
 		if (kept)
 			json_array_append_new(j->found, kept);
@@ -48,10 +47,9 @@ static void on_event(void *arg, struct query *a, json_t *rec)
 	struct part *p = arg;
 	json_t *record = json_object_get(rec, "record");
 
-	(void)a;
 	if (!strcmp(json_str(rec, "event"), "record") &&
 	    json_is_object(record)) {
-		take_record(p, record);
+		take_record(p, a, record);
 	} else if (!p->keep) {
 		json_object_del(rec, "id");
 		call_event(p->j->call, json_incref(rec));
@@ -65,119 +63,18 @@ static void failed(struct job *j, const struct err *why, unsigned n)
 	j->failed += n;
 }
 
-static void missing(struct job *j, const struct member *m)
+static void missing(struct job *j, const struct member *m,
+		    const struct err *why)
 {
+	if (j->failed == 0 && !j->missing)
+		j->first = *why;
 	if (!j->missing)
 		j->missing = json_array();
 	if (j->missing)
 		json_array_append_new(j->missing, json_string(m->name));
 }
 
-static void over(struct part *p)
-{
-	struct job *j = p->j;
-
-	p->over = true;
-	p->ask = NULL;
-	for (p = j->parts; p; p = p->next)
-		if (!p->over)
-			return;
-	while ((p = j->parts)) {
-		j->parts = p->next;
-		free(p);
-	}
-	j->parts_end(j);
-}
-
-static void on_end(void *arg, struct query *a, json_t *rec)
-{
-	struct part *p = arg;
-	struct job *j = p->j;
-	struct err e = {0};
-	int64_t count = json_int(rec, "count", -1);
-	int64_t bad = json_int(rec, "failed", 0);
-
-	(void)a;
-	if (count >= 0) { /* of several, which came as events */
-		j->count += (unsigned)count;
-		j->more |= json_object_get(rec, "next") != NULL;
-		if (record_to_err(rec, &e) < 0)
-			failed(j, &e, bad > 0 ? (unsigned)bad : 1);
-	} else if (record_to_err(rec, &e) == 0) {
-		json_object_del(rec, "id");
-		j->count++;
-		take_record(p, rec);
-	} else if (p->keep && !strcmp(e.code, "exists")) {
-		take_record(p, rec); /* asked whether it is known, it is */
-	} else {
-		failed(j, &e, 1);
-	}
-	over(p);
-}
-
-static void on_lost(void *arg, struct query *a)
-{
-	struct part *p = arg;
-	struct err e = {0};
-
-	member_gone(a->m, &e);
-	failed(p->j, &e, 1);
-	missing(p->j, a->m);
-	over(p);
-}
-
-static struct part *part_new(struct job *j, struct member *m, bool keep)
-{
-	struct part *p = calloc(1, sizeof(*p));
-
-	if (!p)
-		return NULL;
-	*p = (struct part){.next = j->parts, .j = j, .m = m, .keep = keep};
-	j->parts = p;
-	return p;
-}
-
-void many_begin(struct job *j, json_t *req, bool keep,
-		void (*fn)(struct job *j))
-{
-	static const struct query_ops ops = {on_event, on_end, on_lost};
-	struct member *m = NULL;
-	struct err e = {0};
-	struct part *p, *first;
-
-	j->parts_end = fn;
-	j->count = j->failed = 0;
-	json_decref(j->found);
-	json_decref(j->missing);
-	j->found = json_array();
-	j->missing = NULL;
-	/* One that is over when all others are: so that the end comes once. */
-	first = part_new(j, NULL, keep);
-	while (first && (m = member_node(j->c, m))) {
-		if (member_state(m) == MEMBER_LOST)
-			continue;
-		p = part_new(j, m, keep);
-		if (p &&
-		    query_new(m, req ? req : j->req, &ops, p, &p->ask, &e) == 0)
-			continue;
-		if (e.r == -EMSGSIZE) {
-			job_fail(j, &e);
-			return;
-		}
-		failed(j, &e, 1);
-		missing(j, m);
-		if (p)
-			p->over = true;
-	}
-	if (first) {
-		over(first);
-		return;
-	}
-	err_sys(&e, ENOMEM, "request");
-	job_fail(j, &e);
-}
-
-void many_stop(struct job *j)
+static void forget_parts(struct job *j)
 {
 	struct part *p;
 
@@ -189,20 +86,161 @@ void many_stop(struct job *j)
 	}
 }
 
-void many_told(struct job *j)
+/* One is over, or all have been asked. */
+static void over(struct job *j)
 {
-	json_t *rec = j->failed ? record_error(j->call->req, &j->first)
-				: record_ok(j->call->req);
+	if (--j->pending > 0)
+		return;
+	forget_parts(j);
+	j->parts_end(j);
+}
+
+/* Asked whether it has something, a node has not. */
+static bool is_unknown(const struct err *e)
+{
+	return !strcmp(e->code, "not_found") ||
+	       !strcmp(e->code, "sandbox_unknown") ||
+	       !strcmp(e->code, "snapshot_unknown");
+}
+
+static void take_end(struct part *p, const struct query *a, json_t *rec)
+{
+	struct job *j = p->j;
+	struct err e = {0};
+	int64_t count = json_int(rec, "count", -1);
+	int64_t bad = json_int(rec, "failed", 0);
+
+	if (count >= 0) { /* of several, which came as events */
+		j->count += (unsigned)count;
+		j->more |= json_object_get(rec, "next") != NULL;
+		if (record_to_err(rec, &e) < 0)
+			failed(j, &e, bad > 0 ? (unsigned)bad : 1);
+	} else if (record_to_err(rec, &e) == 0) {
+		json_object_del(rec, "id");
+		j->count++;
+		take_record(p, a, rec);
+	} else if (p->keep && !strcmp(e.code, "exists")) {
+		take_record(p, a, rec); /* asked whether it is known, it is */
+	} else if (!p->keep || !is_unknown(&e)) {
+		failed(j, &e, 1);
+	}
+}
+
+static void on_end(void *arg, struct query *a, json_t *rec)
+{
+	struct part *p = arg;
+
+	p->ask = NULL;
+	take_end(p, a, rec);
+	over(p->j);
+}
+
+static void on_lost(void *arg, struct query *a)
+{
+	struct part *p = arg;
+	struct err e = {0};
+
+	p->ask = NULL;
+	member_gone(a->m, &e);
+	missing(p->j, a->m, &e);
+	over(p->j);
+}
+
+static int ask_one(struct job *j, struct member *m, json_t *req, bool keep,
+		   struct err *e)
+{
+	static const struct query_ops ops = {on_event, on_end, on_lost};
+	struct part *p = calloc(1, sizeof(*p));
+	int r;
+
+	if (!p)
+		return err_sys(e, ENOMEM, "request");
+	*p = (struct part){.next = j->parts, .j = j, .keep = keep};
+	j->parts = p;
+	r = query_new(m, req, &ops, p, &p->ask, e);
+	if (r == 0)
+		j->pending++;
+	return r;
+}
+
+static void ask_all(struct job *j, json_t *req, struct member *only, bool keep,
+		    void (*fn)(struct job *j))
+{
+	struct member *m = NULL;
+	struct err e = {0};
+	int r;
+
+	j->parts_end = fn;
+	j->count = j->failed = 0;
+	json_decref(j->found);
+	json_decref(j->missing);
+	j->found = json_array();
+	j->missing = NULL;
+	j->pending = 1;
+	while ((m = member_node(j->c, m))) {
+		if (only ? m != only : member_state(m) == MEMBER_LOST)
+			continue;
+		r = ask_one(j, m, req, keep, &e);
+		if (r == -EMSGSIZE || r == -ENOMEM) {
+			job_fail(j, &e);
+			return;
+		}
+		if (r < 0)
+			missing(j, m, &e);
+	}
+	over(j);
+}
+
+void many_stop(struct job *j)
+{
+	forget_parts(j);
+}
+
+void many_look(struct job *j, json_t *req, struct member *only,
+	       void (*fn)(struct job *j))
+{
+	static const char *const who[] = {"caller", "within", "req"};
+	struct err e = {0};
+
+	for (size_t i = 0; req && i < array_len(who); i++)
+		json_object_set(req, who[i], json_object_get(j->req, who[i]));
+	if (req) {
+		ask_all(j, req, only, true, fn);
+		json_decref(req);
+		return;
+	}
+	err_sys(&e, ENOMEM, "request");
+	job_fail(j, &e);
+}
+
+/* The end of what all were asked; ${next}: of a page, the last of more. */
+static void told(struct job *j, size_t count, size_t bad, const char *next)
+{
+	json_t *rec = bad ? record_error(j->call->req, &j->first)
+			  : record_ok(j->call->req);
 
 	if (rec) {
 		json_object_set_new(rec, "count",
-				    json_integer((json_int_t)j->count));
+				    json_integer((json_int_t)count));
 		json_object_set_new(rec, "failed",
-				    json_integer((json_int_t)j->failed));
+				    json_integer((json_int_t)bad));
+		if (next)
+			json_object_set_new(rec, "next", json_string(next));
+		/* Their sandboxes are not in the list. */
 		if (j->missing)
 			json_object_set(rec, "missing", j->missing);
 	}
 	job_end(j, rec);
+}
+
+static void many_told(struct job *j)
+{
+	told(j, j->count, j->failed + json_array_size(j->missing), NULL);
+}
+
+void many_begin(struct job *j)
+{
+	ask_all(j, j->req, NULL, false, many_told);
 }
 
 /* --- lists by pages
@@ -267,23 +305,6 @@ static size_t tell_page(struct job *j, json_t **list, size_t n,
 	return told;
 }
 
-/* ${next}: of a page, the last of more. */
-static void list_end(struct job *j, size_t n, const char *next)
-{
-	json_t *rec = record_ok(j->call->req);
-
-	if (rec) {
-		json_object_set_new(rec, "count", json_integer((json_int_t)n));
-		json_object_set_new(rec, "failed", json_integer(0));
-		if (next)
-			json_object_set_new(rec, "next", json_string(next));
-		/* Its sandboxes are not in the list. */
-		if (j->missing)
-			json_object_set(rec, "missing", j->missing);
-	}
-	job_end(j, rec);
-}
-
 static void list_told(struct job *j)
 {
 	size_t n = json_array_size(j->found);
@@ -310,7 +331,7 @@ static void list_told(struct job *j)
 		job_fail(j, &e);
 		return;
 	}
-	list_end(j, n, next);
+	told(j, n, j->failed, next);
 }
 
 void list_begin(struct job *j)
@@ -322,5 +343,5 @@ void list_begin(struct job *j)
 		return;
 	}
 	share_limit(j);
-	many_begin(j, NULL, true, list_told);
+	ask_all(j, j->req, NULL, true, list_told);
 }

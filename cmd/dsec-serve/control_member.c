@@ -326,7 +326,7 @@ static void on_info(void *arg, struct query *a, json_t *rec)
 	m->seen_ms = clock_ms();
 	if (m->kind == TLS_NODE)
 		take_report(m, rec);
-	else
+	else if (json_is_true(json_object_get(rec, "ok")))
 		m->report_at_ms = m->asked_ms;
 }
 
@@ -419,8 +419,16 @@ static void on_gone(void *arg, struct conn *c, const struct err *why)
 		again_later(m);
 }
 
+/* A server that says nothing more answers nothing more. */
+static void on_silence(void *arg, struct conn *c)
+{
+	(void)arg;
+	conn_cut(c, NULL);
+}
+
 static const struct conn_ops ops = {.up = on_up,
 				    .line = on_line,
+				    .end = on_silence,
 				    .gone = on_gone};
 
 static void connect_at(struct member *m, const struct lookup_addr *at)

@@ -17,12 +17,12 @@ static void note(const char *text)
 /* --- what it is told ---------------------------------------------------------
  */
 
-static bool is_told(const struct control *c)
+pid_t placer_told(const struct control *c)
 {
 	struct coproc_stats st;
 
 	coproc_stats(c->place, &st);
-	return st.pid && st.pid == c->place_pid;
+	return st.pid == c->place_pid ? st.pid : 0;
 }
 
 static void tell(const struct member *m)
@@ -41,7 +41,7 @@ static void tell(const struct member *m)
 
 void placer_report(struct member *m)
 {
-	if (is_told(m->c))
+	if (placer_told(m->c))
 		tell(m);
 	else
 		placer_tick(m->c);
@@ -70,34 +70,54 @@ static void ask_aside(struct control *c, json_t *req)
 
 void placer_forget(struct member *m)
 {
-	if (*m->code && is_told(m->c))
+	if (*m->code && placer_told(m->c))
 		ask_aside(m->c, json_pack("{s:s, s:s}", "op", "forget", "node",
 					  m->code));
 }
 
-void placer_end(struct control *c, int64_t placement, const char *how)
+/* Another process has placements of its own under the same numbers. */
+void placer_end(struct job *j, const char *how)
 {
-	if (placement && is_told(c))
-		ask_aside(c, json_pack("{s:s, s:I, s:s}", "op", "done",
-				       "placement", (json_int_t)placement,
-				       "end", how));
+	if (j->placement && j->placer == placer_told(j->c))
+		ask_aside(j->c, json_pack("{s:s, s:I, s:s}", "op", "done",
+					  "placement", (json_int_t)j->placement,
+					  "end", how));
 }
 
 /* --- its life
  * ------------------------------------------------------------------ */
 
+void placer_wait(struct job *j)
+{
+	struct control *c = j->c;
+
+	j->next_waiting = NULL;
+	j->pprev_waiting = c->waiting_end;
+	*c->waiting_end = j;
+	c->waiting_end = &j->next_waiting;
+}
+
+void placer_leave(struct job *j)
+{
+	if (!j->pprev_waiting)
+		return;
+	*j->pprev_waiting = j->next_waiting;
+	if (j->next_waiting)
+		j->next_waiting->pprev_waiting = j->pprev_waiting;
+	else
+		j->c->waiting_end = j->pprev_waiting;
+	j->pprev_waiting = NULL;
+}
+
+/* Each is out of the list before anything comes of it: it may be gone then, and
+ * others with it. */
 static void run_waiting(struct control *c)
 {
-	struct job *j, *next;
+	struct job *j;
 
-	for (j = c->jobs; j; j = next) {
-		next = j->next;
-		if (!j->waits)
-			continue;
-		j->waits = false;
+	while ((j = c->waiting) && placer_told(c)) {
+		placer_leave(j);
 		run_again(j);
-		/* It may have taken others along. */
-		next = c->jobs;
 	}
 }
 
@@ -132,6 +152,7 @@ int placer_open(struct control *c, struct err *e)
 
 	if (r < 0)
 		return r;
+	c->waiting_end = &c->waiting;
 	c->place_argv[0] = c->place_path;
 	conf.argv = c->place_argv;
 	r = coproc_new(&conf, &c->place, e);

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "box/tree.h"
 #include "control.h"
 #include "wire/record.h"
 
@@ -22,6 +21,7 @@ static void job_free(struct job *j)
 	*j->pprev = j->next;
 	if (j->next)
 		j->next->pprev = j->pprev;
+	j->call->arg = NULL;
 	json_decref(j->req);
 	json_decref(j->avoid);
 	json_decref(j->final);
@@ -47,8 +47,8 @@ void job_fail(struct job *j, const struct err *why)
 	call_fail(k, &copy);
 }
 
-static int job_new(struct control *c, struct call *k,
-		   const struct auth_who *who, struct job **ret, struct err *e)
+static int job_new(struct control *c, struct call *k, struct job **ret,
+		   struct err *e)
 {
 	struct job *j = calloc(1, sizeof(*j));
 
@@ -60,7 +60,6 @@ static int job_new(struct control *c, struct call *k,
 	}
 	j->c = c;
 	j->call = k;
-	j->who = who;
 	j->next = c->jobs;
 	j->pprev = &c->jobs;
 	if (j->next)
@@ -94,7 +93,8 @@ static void on_event(void *arg, struct query *a, json_t *rec)
 	struct job *j = arg;
 	struct err e = {0};
 
-	if (json_object_get(rec, "streams") && pipes_start(j, rec, &e) < 0) {
+	if (json_object_get(rec, "streams") && !j->cancelled &&
+	    pipes_start(j, rec, &e) < 0) {
 		query_cancel(a);
 		job_fail(j, &e);
 		return;
@@ -112,8 +112,7 @@ static void on_end(void *arg, struct query *a, json_t *rec)
 	job_final(j, rec);
 }
 
-/* Somebody who waits for its end is told it. */
-static void is_lost(struct job *j, const struct err *why)
+void job_gone(struct job *j, const struct err *why)
 {
 	json_t *rec;
 
@@ -138,7 +137,7 @@ void job_lost(void *arg, struct query *a)
 
 	member_gone(a->m, &e);
 	j->ask = NULL;
-	is_lost(j, &e);
+	job_gone(j, &e);
 }
 
 void job_to(struct job *j, struct member *m)
@@ -147,84 +146,7 @@ void job_to(struct job *j, struct member *m)
 	struct err e = {0};
 
 	if (query_new(m, j->req, &ops, j, &j->ask, &e) < 0)
-		is_lost(j, &e);
-}
-
-/* --- whose sandbox -----------------------------------------------------------
- */
-
-static void by_code(struct job *j, const char *id)
-{
-	struct member *m = member_by_code(j->c, id);
-	struct err e = {0};
-	bool lost;
-
-	if (m) {
-		job_to(j, m);
-		return;
-	}
-	if (nodes_unsure(j->c, &lost)) {
-		err_set(&e, -EHOSTUNREACH, "node_away",
-			"its node is not known yet");
-		e.retry_after_ms = 1000;
-		e.infra = true;
-	} else if (lost) {
-		err_set(&e, -EHOSTDOWN, "node_lost",
-			"no node that can be reached has made it");
-		e.infra = true;
-	} else {
-		err_set(&e, -ENOENT, "sandbox_unknown",
-			"no node has made '%.64s'", id);
-	}
-	is_lost(j, &e);
-}
-
-/* All nodes have said whether they have one of that name. */
-static void on_name_looked(struct job *j)
-{
-	const char *name = json_str(j->req, "sandbox");
-	const json_t *one = json_array_get(j->found, 0);
-	json_t *id = json_object_get(json_object_get(one, "record"), "sandbox");
-	struct err e = {0};
-
-	if (json_array_size(j->found) > 1) {
-		err_set(&e, -EINVAL, "bad_value",
-			"several nodes have a sandbox '%.64s': use its id",
-			name);
-	} else if (json_is_string(id) && tree_is_id(json_string_value(id))) {
-		json_object_set(j->req, "sandbox", id);
-		by_code(j, json_string_value(id));
-		return;
-	} else if (json_array_size(j->missing) > 0) {
-		err_set(&e, -EHOSTUNREACH, "node_away",
-			"node %s may have it, and cannot be reached now",
-			json_string_value(json_array_get(j->missing, 0)));
-		e.retry_after_ms = 1000;
-		e.infra = true;
-	} else {
-		err_set(&e, -ENOENT, "sandbox_unknown", "no sandbox '%.64s'",
-			name);
-	}
-	job_fail(j, &e);
-}
-
-static void by_name(struct job *j)
-{
-	json_t *req = json_pack("{s:s, s:s, s:O, s:O, s:O, s:O}", "program",
-				"ps", "op", "inspect", "sandbox",
-				json_object_get(j->req, "sandbox"), "caller",
-				json_object_get(j->req, "caller"), "within",
-				json_object_get(j->req, "within"), "req",
-				json_object_get(j->req, "req"));
-	struct err e = {0};
-
-	if (!req) {
-		err_sys(&e, ENOMEM, "request");
-		job_fail(j, &e);
-		return;
-	}
-	many_begin(j, req, true, on_name_looked);
-	json_decref(req);
+		job_gone(j, &e);
 }
 
 /* --- nodes -------------------------------------------------------------------
@@ -306,27 +228,34 @@ static bool is_list(const struct job *j)
 	return !strcmp(j->call->program, "ps") && (!*op || !strcmp(op, "list"));
 }
 
+/* What any node can do as well as another. */
+static bool is_anybodys(const struct job *j)
+{
+	const char *program = j->call->program;
+
+	return !strcmp(program, "img") ||
+	       (!strcmp(program, "fork") &&
+		strcmp(json_str(j->req, "op"), "list"));
+}
+
 /* By what it is about. */
 static void route(struct job *j)
 {
-	const char *sandbox = json_str(j->req, "sandbox");
-	const char *program = j->call->program;
+	bool node = json_object_get(j->req, "node") ||
+		    !strcmp(j->call->program, "drain");
 
-	if (!strcmp(program, "run"))
+	if (!strcmp(j->call->program, "run"))
 		run_begin(j);
-	else if (*sandbox && tree_is_id(sandbox))
-		by_code(j, sandbox);
-	else if (*sandbox)
-		by_name(j);
-	else if (!strcmp(program, "drain"))
+	else if (node && !json_object_get(j->req, "sandbox"))
 		by_node(j, false);
-	else if (json_object_get(j->req, "node") || !strcmp(program, "img") ||
-		 !strcmp(program, "fork"))
+	else if (find_begin(j))
+		return;
+	else if (is_anybodys(j))
 		by_node(j, true);
 	else if (is_list(j))
 		list_begin(j);
 	else
-		many_begin(j, NULL, false, many_told);
+		many_begin(j);
 }
 
 static const struct auth_who *binding_of(const struct control *c,
@@ -361,48 +290,57 @@ static int may(const struct control *c, const struct call *k,
 }
 
 /* What nodes are told beside the request. */
-static int add_who(struct job *j, struct err *e)
+static int add_who(struct job *j, const struct auth_who *who, struct err *e)
 {
 	struct control *c = j->c;
 	char req[64];
 
 	snprintf(req, sizeof(req), "%s-%llu", c->run_id,
 		 (unsigned long long)++c->seq);
-	if (json_object_set_new(j->req, "caller", json_string(j->who->uri)) <
+	if (json_object_set_new(j->req, "caller", json_string(who->uri)) < 0 ||
+	    json_object_set_new(j->req, "within", json_string(who->project)) <
 		    0 ||
-	    json_object_set_new(j->req, "within",
-				json_string(j->who->project)) < 0 ||
 	    json_object_set_new(j->req, "req", json_string(req)) < 0)
 		return err_sys(e, ENOMEM, "request");
 	return 0;
 }
 
+static int begin(struct control *c, struct call *k, struct err *e)
+{
+	const struct auth_who *who = NULL;
+	struct job *j = NULL;
+	int r = may(c, k, &who, e);
+
+	if (r == 0 && !strcmp(k->program, "nodes")) {
+		nodes_begin(c, k, who);
+		return 0;
+	}
+	if (r == 0)
+		r = job_new(c, k, &j, e);
+	if (r < 0)
+		return r;
+	r = auth_narrow(j->req, who->project, e);
+	if (r == 0)
+		r = add_who(j, who, e);
+	if (r == 0)
+		route(j);
+	else
+		job_free(j);
+	return r;
+}
+
 static void on_begin(void *arg, struct call *k)
 {
 	struct control *c = arg;
-	const struct auth_who *who = NULL;
 	struct err e = {0};
-	struct job *j;
 
 	if (k->client->who.kind == TLS_CONTROL &&
 	    !strcmp(k->program, "nodes")) {
 		nodes_begin(c, k, NULL);
-		return;
-	}
-	if (may(c, k, &who, &e) < 0 || job_new(c, k, who, &j, &e) < 0) {
+	} else if (begin(c, k, &e) < 0) {
+		control_audit_denied(c, k, &e);
 		call_fail(k, &e);
-		return;
 	}
-	if (!strcmp(k->program, "nodes")) {
-		job_free(j);
-		nodes_begin(c, k, who);
-		return;
-	}
-	if (auth_narrow(j->req, who->project, &e) < 0 || add_who(j, &e) < 0) {
-		job_fail(j, &e);
-		return;
-	}
-	route(j);
 }
 
 static void on_stop(void *arg, struct call *k, enum call_stop how)
@@ -411,12 +349,16 @@ static void on_stop(void *arg, struct call *k, enum call_stop how)
 	struct err e = {0};
 
 	(void)arg;
-	if (how == CALL_CANCELLED && j->ask) {
+	if (how != CALL_LEFT && j->ask)
 		query_cancel(j->ask);
+	if (how == CALL_CANCELLED && (j->ask || j->final)) {
+		/* Of its output no more is passed on. */
+		j->cancelled = true;
+		pipes_stop(j);
+		if (j->final)
+			job_end(j, steal_ptr(j->final));
 		return;
 	}
-	if (how == CALL_LATE && j->ask)
-		query_cancel(j->ask);
 	err_set(&e, -ECANCELED, how == CALL_LATE ? "deadline" : "cancelled",
 		how == CALL_LATE ? "deadline_ms passed"
 				 : "the request was cancelled");
@@ -428,17 +370,17 @@ static void on_ended(void *arg, const struct call *k, const json_t *rec)
 	struct control *c = arg;
 
 	watch_ended(c->watch, k, rec);
-	control_audit_denied(c, k, rec);
 }
 
 /* A token that is nobody's is not taken; a certificate without a binding may
  * bring one. */
 static int on_come(void *arg, struct client *cl, struct err *e)
 {
-	const struct control *c = arg;
+	struct control *c = arg;
 
 	if (!*cl->token_sha256 || auth_by_digest(c->auth, cl->token_sha256))
 		return 0;
+	control_audit_client(c, cl, NULL);
 	return err_set(e, -EACCES, "permission", "the token has no binding");
 }
 
@@ -467,7 +409,7 @@ static void let_go(void *arg, struct client *cl)
 	if (cl->who.kind != TLS_CLIENT || may_go_on(c, cl))
 		return;
 	err_set(&e, -EACCES, "permission", "%s may not any more", cl->uri);
-	control_audit_cut(c, cl);
+	control_audit_client(c, cl, "cut");
 	conn_reject(cl->c, NULL, &e);
 }
 

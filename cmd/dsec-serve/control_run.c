@@ -11,23 +11,17 @@
 /* A create: place it, ask the node, and place it elsewhere when that one
  * refuses. */
 
-static void place(struct job *j);
+#define AVOID_MAX 16 /* nodes that who asks names */
+#define AMONG_MAX 64 /* ... that are told to the placer */
 
-static void refused(struct job *j, const struct err *why)
+static void refused(struct job *j, const char *code, const struct err *why)
 {
+	json_array_append_new(j->avoid, json_string(code));
 	j->refusal = *why;
 	if (j->tries < TRIES)
-		place(j);
+		run_again(j);
 	else
 		job_fail(j, &j->refusal);
-}
-
-static void avoid(struct job *j, const char *code)
-{
-	if (!j->avoid)
-		j->avoid = json_array();
-	if (j->avoid)
-		json_array_append_new(j->avoid, json_string(code));
 }
 
 /* --- the node's answer -------------------------------------------------------
@@ -57,19 +51,17 @@ static void on_end(void *arg, struct query *a, json_t *rec)
 	memcpy(code, a->m->code, sizeof(code));
 	j->ask = NULL;
 	if (record_to_err(rec, &e) == 0) {
-		placer_end(j->c, j->placement, "taken");
+		placer_end(j, "taken");
 		job_final(j, rec);
 		return;
 	}
 	if (!is_refusal(&e)) {
-		placer_end(j->c, j->placement, "given-up");
+		placer_end(j, "given-up");
 		job_final(j, rec);
 		return;
 	}
-	placer_end(j->c, j->placement,
-		   strcmp(e.code, "draining") ? "refused" : "draining");
-	avoid(j, code);
-	refused(j, &e);
+	placer_end(j, strcmp(e.code, "draining") ? "refused" : "draining");
+	refused(j, code, &e);
 }
 
 static void ask_node(struct job *j, struct member *m)
@@ -81,17 +73,27 @@ static void ask_node(struct job *j, struct member *m)
 	memcpy(code, m->code, sizeof(code));
 	if (query_new(m, j->req, &ops, j, &j->ask, &e) == 0)
 		return;
-	placer_end(j->c, j->placement, "given-up");
-	if (e.r == -EMSGSIZE) {
+	placer_end(j, "given-up");
+	if (e.r == -EMSGSIZE)
 		job_fail(j, &e);
-		return;
-	}
-	avoid(j, code);
-	refused(j, &e);
+	else
+		refused(j, code, &e);
 }
 
 /* --- the placer's
  * --------------------------------------------------------------- */
+
+static void not_placed(struct job *j, const struct err *why)
+{
+	if (j->placer != placer_told(j->c)) {
+		/* It was another, that did not know the nodes. */
+		j->tries--;
+		run_again(j);
+		return;
+	}
+	/* What a node said is nearer to the truth. */
+	job_fail(j, j->tries > 1 ? &j->refusal : why);
+}
 
 static bool on_placed(void *arg, json_t *rec)
 {
@@ -103,8 +105,7 @@ static bool on_placed(void *arg, json_t *rec)
 		return false;
 	j->placing = NULL;
 	if (record_to_err(rec, &e) < 0) {
-		/* What a node said is nearer to the truth. */
-		job_fail(j, j->tries > 1 ? &j->refusal : &e);
+		not_placed(j, &e);
 		return true;
 	}
 	j->placement = json_int(rec, "placement", 0);
@@ -115,8 +116,7 @@ static bool on_placed(void *arg, json_t *rec)
 	}
 	err_set(&e, -EBUSY, "busy", "the node is not there any more");
 	e.retry_after_ms = 500;
-	avoid(j, json_str(rec, "node"));
-	refused(j, &e);
+	refused(j, json_str(rec, "node"), &e);
 	return true;
 }
 
@@ -128,28 +128,51 @@ static void on_no_placer(void *arg, const struct err *why)
 	job_fail(j, why);
 }
 
-static void place(struct job *j)
+/* Of a snapshot: those that have it. */
+static json_t *among(const struct job *j)
+{
+	json_t *list = json_array(), *one;
+	size_t i;
+
+	json_array_foreach(j->found, i, one)
+		if (list && i < AMONG_MAX)
+			json_array_append(list, json_object_get(one, "node"));
+	return list;
+}
+
+/* Its limits are the snapshot's, where it is made from one. */
+static json_t *wish_of(const struct job *j)
 {
 	static const char *const fields[] =
 		{"backend",	  "cpu_cores_limit",  "memory_limit_mb",
 		 "disk_limit_mb", "pids_limit",	      "user",
 		 "node_labels",	  "node_capabilities"};
+	const json_t *like = json_object_get(json_array_get(j->found, 0),
+					     "record");
+	json_t *req = json_object(), *v;
+
+	for (size_t i = 0; req && i < array_len(fields); i++) {
+		v = json_object_get(j->call->req, fields[i]);
+		if (!v)
+			v = json_object_get(like, fields[i]);
+		if (v)
+			json_object_set(req, fields[i], v);
+	}
+	json_object_set(req, "avoid", j->avoid);
+	if (json_array_size(j->found) > 0)
+		json_object_set_new(req, "among", among(j));
+	return req;
+}
+
+static void place(struct job *j)
+{
 	static const struct coproc_ops ops = {on_placed, on_no_placer};
-	const json_t *given = json_object_get(j->call->req, "avoid");
-	json_t *req = json_object();
+	json_t *req = wish_of(j);
 	struct err e = {0};
 	int r = -ENOMEM;
 
-	for (size_t i = 0; req && i < array_len(fields); i++)
-		if (json_object_get(j->call->req, fields[i]))
-			json_object_set(req, fields[i],
-					json_object_get(j->call->req,
-							fields[i]));
-	if (j->avoid || given)
-		json_object_set(req, "avoid",
-				j->avoid ? j->avoid
-					 : (json_t *)(uintptr_t)given);
 	j->tries++;
+	j->placer = placer_told(j->c);
 	if (req)
 		r = coproc_ask(j->c->place, req, COPROC_AGAIN, &ops, j,
 			       &j->placing, &e);
@@ -163,25 +186,25 @@ static void place(struct job *j)
 /* --- who asked before
  * ------------------------------------------------------------ */
 
-/* All nodes have said whether they know the key. */
+static void begin(struct job *j)
+{
+	if (!find_among(j))
+		run_again(j);
+}
+
+/* All nodes have said whether they know the key, but those that could not: one
+ * of these may have made it. */
 static void on_key_looked(struct job *j)
 {
 	json_t *one = json_array_get(j->found, 0);
 	struct member *m = member_by_code(j->c, json_str(one, "node"));
-	struct err e = {0};
 
-	if (m) {
+	if (m)
 		job_to(j, m);
-	} else if (json_array_size(j->missing) > 0) {
-		err_set(&e, -EHOSTUNREACH, "node_away",
-			"node %s may have made it, and cannot be asked now",
-			json_string_value(json_array_get(j->missing, 0)));
-		e.infra = true;
-		e.retry_after_ms = 1000;
-		job_fail(j, &e);
-	} else {
-		run_again(j);
-	}
+	else if (j->failed || j->missing)
+		job_fail(j, &j->first);
+	else
+		begin(j);
 }
 
 /* A word that nobody else says. */
@@ -202,22 +225,16 @@ static int set_random(json_t *req, const char *field)
 static bool look_for_key(struct job *j)
 {
 	const char *key = json_str(j->req, "key");
-	json_t *req;
 
 	if (!json_is_true(json_object_get(j->call->req, "again")) || !*key)
 		return false;
 	if (set_random(j->req, "attempt") < 0)
 		return false;
-	req = json_pack("{s:s, s:s, s:s, s:O, s:O, s:O, s:O}", "program", "run",
-			"op", "key", "key", key, "attempt",
-			json_object_get(j->req, "attempt"), "caller",
-			json_object_get(j->req, "caller"), "within",
-			json_object_get(j->req, "within"), "req",
-			json_object_get(j->req, "req"));
-	if (!req)
-		return false;
-	many_begin(j, req, true, on_key_looked);
-	json_decref(req);
+	many_look(j,
+		  json_pack("{s:s, s:s, s:s, s:O}", "program", "run", "op",
+			    "key", "key", key, "attempt",
+			    json_object_get(j->req, "attempt")),
+		  NULL, on_key_looked);
 	return true;
 }
 
@@ -265,38 +282,53 @@ static int check_backend(const struct job *j, struct err *e)
 		       list);
 }
 
+static int take_avoid(struct job *j, struct err *e)
+{
+	json_t *list = json_object_get(j->req, "avoid"), *v;
+	bool good = !list || json_is_array(list);
+	size_t i;
+
+	json_array_foreach(list, i, v)
+		good &= json_is_string(v);
+	if (!good || json_array_size(list) > AVOID_MAX)
+		return err_set(e, -EINVAL, "bad_value",
+			       "'avoid' is not a list of at most %d nodes",
+			       AVOID_MAX);
+	j->avoid = list ? json_copy(list) : json_array();
+	return j->avoid ? 0 : err_sys(e, ENOMEM, "request");
+}
+
 void run_begin(struct job *j)
 {
 	static const char *const ours[] = {"node_labels", "node_capabilities",
 					   "avoid", "again", "attempt"};
 	struct err e = {0};
+	int r = take_avoid(j, &e);
 
 	for (size_t i = 0; i < array_len(ours); i++)
 		json_object_del(j->req, ours[i]);
-	if (check_backend(j, &e) < 0) {
+	if (r == 0)
+		r = check_backend(j, &e);
+	if (r < 0) {
 		job_fail(j, &e);
 		return;
 	}
 	make_key(j);
 	if (!look_for_key(j))
-		run_again(j);
+		begin(j);
 }
 
 void run_again(struct job *j)
 {
-	struct coproc_stats st;
-
-	coproc_stats(j->c->place, &st);
-	if (!st.pid || st.pid != j->c->place_pid) {
-		j->waits = true;
-		return;
-	}
-	place(j);
+	if (placer_told(j->c))
+		place(j);
+	else
+		placer_wait(j);
 }
 
 void run_stop(struct job *j)
 {
 	if (j->placing)
 		coproc_drop(steal_ptr(j->placing));
-	j->waits = false;
+	placer_leave(j);
 }

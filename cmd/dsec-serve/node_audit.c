@@ -234,17 +234,6 @@ void keeper_audit_open(struct keeper *k)
 	on_again(k->loop, &k->audit_again);
 }
 
-void keeper_audit_reopen(struct keeper *k)
-{
-	struct err e = {0};
-	int r = k->audit ? audit_reopen(k->audit, &e) : 0;
-
-	if (r == 0 && k->audit)
-		log_info("the audit log goes on in a new file");
-	else if (r < 0 && r != -EEXIST)
-		log_err(&e);
-}
-
 void keeper_audit_close(struct keeper *k)
 {
 	loop_timer_set(k->loop, &k->audit_again, 0);

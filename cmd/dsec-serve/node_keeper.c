@@ -222,7 +222,7 @@ static int on_order(struct keeper *k, struct chan_msg *m, struct err *e)
 		return r;
 	}
 	if (!strcmp(op, "reopen")) {
-		keeper_audit_reopen(k);
+		audit_moved(k->audit);
 		return 0;
 	}
 	if (!strcmp(op, "retire")) {

@@ -169,8 +169,6 @@ void keeper_deny(struct errand *c, const struct err *why);
 void keeper_note(struct keeper *k, const json_t *line);
 void keeper_audit_open(struct keeper *k);
 void keeper_audit_close(struct keeper *k);
-/* keeper_audit_reopen(k): it may have been moved away. */
-void keeper_audit_reopen(struct keeper *k);
 
 /* node_words.c */
 

@@ -42,6 +42,10 @@ int verb_keeper(const struct args *a, struct err *e);
 int verb_worker(const struct args *a, struct err *e);
 int verb_audit(const struct args *a, struct err *e);
 
+/* audit_moved(a): the log (or NULL) may have been moved away. */
+struct audit;
+void audit_moved(struct audit *a);
+
 /* serve_ready(fd, text): a line for whoever started us; fd -1: nobody. */
 void serve_ready(int fd, const char *text);
 

@@ -535,7 +535,8 @@ static int make_plain(json_t *req, struct err *e)
 {
 	static const char *const texts[] = {"sandbox", "op",	"project",
 					    "task",    "key",	"snapshot",
-					    "from",    "match", "after"};
+					    "from",    "match", "after",
+					    "node"};
 	const json_t *v;
 	const char *key;
 	json_t *one;

@@ -175,6 +175,25 @@ json_is "$(tail -n 1 "$T/paused")" '{"id":1,"ok":true,"count":6,"failed":0}' \
 is "$(ask pause --resume --task t | jq -r 'select(has("ok")).count')" 6 \
 	"and resumed"
 
+# --- snapshots ------------------------------------------------------------------------
+
+one exec '{"sandbox":"'"$id"'","command":"echo kept >/tmp/warm"}' >"$T/null"
+json_is "$(one fork '{"sandbox":"'"$id"'","snapshot":"warm","fs_only":true}')" \
+	'"root/warm"' "a snapshot of one" .name
+for i in 1 2 3 4; do
+	echo '{"snapshot":"warm","task":"w","command":["cat","/tmp/warm"],"wait":true}'
+done | ask run | jq -c 'select(has("ok"))' >"$T/warm"
+is "$(jq -r '"\(.sandbox[0:4]) \(.stdout | rtrimstr("\n"))"' "$T/warm" | sort | uniq -c |
+	tr -s ' ')" " 4 $(printf %.4s "$id") kept" \
+	"what is made from it is made where it is" || diag "$(cat "$T/warm")"
+is "$(one fork '{"from":"warm","count":2,"task":"w"}' |
+	jq -c '[.ok, .count]')" '[true,2]' "copies too"
+is "$(echo '{"op":"list"}' | ask fork | jq -r 'select(.event).name')" \
+	root/warm "a list of those of all nodes"
+is "$(bob one run '{"snapshot":"warm"}' | jq -r .error.code)" \
+	snapshot_unknown "it is another project's"
+ask pause --stop --task w >"$T/null"
+
 # --- who may ----------------------------------------------------------------------------
 
 is "$(bob one run '{"project":"root/rl/a","name":"b","memory_limit_mb":64}' |
@@ -243,6 +262,8 @@ wait_for 20 live 2
 ok $? "a control learns of nodes from its peer"
 is "$(one exec '{"sandbox":"'"$mine"'","command":["echo","here"]}' |
 	jq -r .stdout)" here "and finds what others made"
+is "$(one run '{"snapshot":"warm"}' | jq -r '.sandbox[0:4]')" \
+	"$(printf %.4s "$id")" "and snapshots"
 kill -KILL "$c1"
 wait "$c1" 2>/dev/null
 is "$(one run '{"memory_limit_mb":64}' | jq -r .ok)" true \

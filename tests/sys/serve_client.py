@@ -455,6 +455,25 @@ def twice(new, text):
     show(**c.ask(id=2, **request))
 
 
+def untaken(new, sandbox):
+    """An attached command whose output is not taken, cancelled; its end."""
+    c = new()
+    c.send(id=1, program="exec", sandbox=sandbox, command="x", attach=True)
+    got = 0
+    while got < 196608:
+        got += len(c.line().get("data", b""))
+    c.send(id=2, cancel=1)
+    show(**c.until(1))
+
+
+def cancelled(new, sandbox):
+    """An attached command that is cancelled, and not waited for."""
+    c = new()
+    c.send(id=1, program="exec", sandbox=sandbox, command="x", attach=True)
+    c.send(id=2, cancel=1)
+    show(**c.until(2))
+
+
 def main():
     directory, address, scenario, *rest = sys.argv[1:]
     name = "client"
