@@ -306,7 +306,9 @@ static struct pend *pend_new(const struct ctx *c)
 	p->f = f;
 	p->from = *c->from;
 	p->q = *c->q;
-	p->wait = (struct resolver_wait){.fn = on_result, .arg = p};
+	p->wait = (struct resolver_wait){.fn = on_result,
+					 .arg = p,
+					 .out = &f->nout};
 	memcpy(p->msg, c->msg, DNS_HEADER + c->q->question_len);
 	link_add(&p->of_forwarder, &f->pends);
 	link_add(&p->of_port, &c->from->port->pends);
@@ -333,6 +335,8 @@ static void resolve(const struct ctx *c, sa_family_t family)
 	pend_done(p);
 	if (r == 1)
 		take_result(c, res);
+	else if (r == -EBUSY)
+		limited(c, "limit");
 	else
 		servfail(c, DNS_EDE_OTHER);
 }

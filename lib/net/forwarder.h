@@ -41,7 +41,7 @@
 
 #define FORWARDER_FAKE_TTL 60
 #define FORWARDER_GATEWAY  (FAKENAME_NET + 1)
-#define FORWARDER_PENDING  64 /* questions of one sandbox that wait */
+#define FORWARDER_PENDING  64 /* questions of one sandbox that wait, at most */
 #define FORWARDER_CONNS	   16 /* TCP connections of one sandbox */
 #define FORWARDER_IDLE_MS  10000
 

@@ -41,6 +41,7 @@ struct forwarder {
 	uint64_t tokens_ms;
 	struct link pends, conns;
 	size_t npends, nconns;
+	size_t nout; /* questions that the resolver has out for it */
 	struct pend *spare;
 };
 

@@ -250,10 +250,14 @@ static void resolve(struct conn *n, sa_family_t family)
 	int r;
 
 	n->family = family;
-	n->wait = (struct resolver_wait){.fn = on_resolved, .arg = n};
+	n->wait = (struct resolver_wait){.fn = on_resolved,
+					 .arg = n,
+					 .out = &n->client->nout};
 	r = resolver_ask(n->client->proxy->resolver, n->name, family, &n->wait,
 			 &result);
-	if (r < 0)
+	if (r == -EBUSY)
+		proxy_conn_refuse(n, "limit");
+	else if (r < 0)
 		conn_end(n);
 	else if (r > 0)
 		resolved(n, result);

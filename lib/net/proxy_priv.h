@@ -41,6 +41,7 @@ struct proxy_client {
 	struct fakename *names;
 	struct denied *denied;
 	struct conn *conns;
+	size_t nout; /* questions that the resolver has out for it */
 	struct proxy_stats own, *stats; /* where it is counted */
 	struct pump_bucket up, down;
 	uint64_t rate_at_ms; /* of new connections */

@@ -75,8 +75,6 @@ static struct resolver_flight *new_flight(struct resolver *r,
 {
 	struct resolver_flight *f = r->spare;
 
-	if (r->stats.flight == RESOLVER_FLIGHT)
-		return NULL;
 	if (f)
 		r->spare = f->chain;
 	else
@@ -100,6 +98,13 @@ static struct resolver_flight *new_flight(struct resolver *r,
 	return f;
 }
 
+static bool may_ask(const struct resolver *r, const struct resolver_wait *w)
+{
+	size_t left = RESOLVER_FLIGHT - r->stats.flight;
+
+	return left > 0 && (!w->out || *w->out <= left / 16);
+}
+
 int resolver_ask(struct resolver *r, const char *name, sa_family_t family,
 		 struct resolver_wait *w, const struct resolver_result **ret)
 {
@@ -115,8 +120,11 @@ int resolver_ask(struct resolver *r, const char *name, sa_family_t family,
 		return 1;
 	}
 	f = find_flight(r, &key);
-	if (!f)
+	if (!f && may_ask(r, w)) {
 		f = new_flight(r, &key);
+		if (f)
+			flight_pay(f, w);
+	}
 	if (!f)
 		return -EBUSY;
 	w->flight = f;
@@ -127,15 +135,23 @@ int resolver_ask(struct resolver *r, const char *name, sa_family_t family,
 
 void resolver_cancel(struct resolver *r, struct resolver_wait *w)
 {
+	static const struct resolver_result nobody;
+	struct resolver_flight *f = w->flight;
 	struct resolver_wait **p;
 
 	(void)r;
-	if (!w->flight)
+	if (!f)
 		return;
-	for (p = &w->flight->waits; *p != w; p = &(*p)->next)
+	for (p = &f->waits; *p != w; p = &(*p)->next)
 		;
 	*p = w->next;
 	w->flight = NULL;
+	if (f->over)
+		return;
+	if (f->payer == w)
+		flight_pay(f, f->waits);
+	if (!f->waits)
+		flight_over(f, &nobody);
 }
 
 void resolver_stats(const struct resolver *r, struct resolver_stats *ret)

@@ -21,7 +21,9 @@
  * answer is fetched over TCP.  The same question asked by many goes out once.
  * Chains whose end the server did not resolve are followed by further
  * questions.  Everything is bounded: RESOLVER_FLIGHT questions, RESOLVER_CACHE
- * answers (the least recently used goes).
+ * answers (the least recently used goes).  And nobody may have more questions
+ * out than a part of those that are left: so that however many sandboxes ask
+ * for what is never answered, something is left for the next.
  */
 
 #define RESOLVER_SERVERS_MAX 4
@@ -52,7 +54,8 @@ typedef void resolver_fn(struct resolver_wait *w,
 struct resolver_wait {
 	resolver_fn *fn;
 	void *arg;
-	/* the resolver's */
+	size_t *out; /* questions out for whom it waits; NULL: not counted */
+	/* the resolver's, as is what out points at */
 	struct resolver_flight *flight;
 	struct resolver_wait *next;
 };
@@ -80,7 +83,8 @@ void resolver_free(struct resolver *r);
  * resolver_ask(r, name, family, w, ret):
  * The addresses of ${name} (canonical).  1: they are known, in *${ret}, and
  * ${w} is not used.  0: ${w}->fn will be called, from the loop and not before
- * this returns.  -EBUSY: too many questions are out; -EINVAL: no name.
+ * this returns.  -EBUSY: too many questions are out, of ${w}->out or of all;
+ * -EINVAL: no name.
  * ${ret} is borrowed from the cache: it is good until the next call of
  * resolver_ask() or until control returns to the loop.
  */
@@ -88,7 +92,8 @@ must_check int resolver_ask(struct resolver *r, const char *name,
 			    sa_family_t family, struct resolver_wait *w,
 			    const struct resolver_result **ret);
 
-/* resolver_cancel(r, w): it is not called any more.  Harmless when idle. */
+/* resolver_cancel(r, w): it is not called any more.  Harmless when idle.  A
+ * question that nobody waits for is over. */
 void resolver_cancel(struct resolver *r, struct resolver_wait *w);
 
 void resolver_stats(const struct resolver *r, struct resolver_stats *ret);

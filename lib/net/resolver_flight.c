@@ -62,6 +62,15 @@ void flight_close(struct resolver_flight *f)
 	free(steal_ptr(f->tcp));
 }
 
+void flight_pay(struct resolver_flight *f, struct resolver_wait *w)
+{
+	if (f->payer && f->payer->out)
+		--*f->payer->out;
+	f->payer = w;
+	if (w && w->out)
+		++*w->out;
+}
+
 void flight_over(struct resolver_flight *f,
 		 const struct resolver_result *result)
 {
@@ -71,6 +80,8 @@ void flight_over(struct resolver_flight *f,
 	while (*p != f)
 		p = &(*p)->chain;
 	*p = f->chain;
+	f->over = true;
+	flight_pay(f, NULL);
 	unqueue(f);
 	flight_close(f);
 	f->r->stats.flight--;

@@ -35,6 +35,8 @@ struct resolver_flight {
 	struct resolver_flight *chain;	     /* in its bucket, or free */
 	struct resolver_flight *prev, *next; /* by try_at */
 	struct resolver_wait *waits;
+	struct resolver_wait *payer; /* that of them for whom it counts */
+	bool over;		     /* they are being told */
 	char name[DNS_NAME_MAX + 1];
 	char asked[DNS_NAME_MAX + 1]; /* further on in its chain */
 	uint32_t hash;
@@ -76,6 +78,9 @@ void flight_send(struct resolver_flight *f);
 /* flight_over(f, result): tell all who wait, and forget it. */
 void flight_over(struct resolver_flight *f,
 		 const struct resolver_result *result);
+
+/* flight_pay(f, w): it counts for ${w} (NULL: for nobody) from now on. */
+void flight_pay(struct resolver_flight *f, struct resolver_wait *w);
 
 /* flight_close(f): its socket. */
 void flight_close(struct resolver_flight *f);

@@ -74,6 +74,25 @@ like "$(client sb hello allowed.test 443 slow)" '^reset after 1[01]$' \
 	"a slow hello has its deadline"
 is "$(client sb echo allowed.test 22 SSH-2.0-x)" SSH-2.0-x "no TLS elsewhere"
 
+# --- questions that nobody answers, and somebody else ------------------------
+box_new other
+# shellcheck disable=SC2154
+$NETCTL attach other "$other" "$T/other" \
+	"{\"allow\":[{\"domain\":\"*.hang.test\",\"ports\":[443]},$ALLOW],$LIMITS}"
+$NETCTL policy sb "{\"allow\":[$ALLOW,{\"domain\":\"api.test\",\"ports\":[443]}],$LIMITS}" \
+	>"$T/o"
+client other hang allowed.test 443 hang.test 1000 "$T/hung" "$T/go" >"$T/o" &
+HANG=$!
+wait_for 30 test -e "$T/hung"
+is "$(client sb hello allowed.test 443 "" api.test)" passed \
+	"another sandbox's questions are answered"
+touch "$T/go"
+wait $HANG
+WAIT=$(cat "$T/o")
+ok $((WAIT < 1 || WAIT > 100)) "who had too many out was told ($WAIT waited)"
+$NETCTL detach other
+box_end other
+
 # --- half-closed and idle ones (field report 87) ---------------------------
 stat_of() { "$NETCTL" stats sb | jq ".sandboxes.sb.$1"; }
 is "$(client sb half allowed.test 7 5000)" 5000 "5,000 half-closed clients"

@@ -187,6 +187,25 @@ def mode_hellos(name, port, count):
     )
 
 
+def mode_hang(name, port, below, count, go, end):
+    """Hellos that name what nobody answers for; how many wait until END."""
+    addr, all = address(name), []
+    for i in range(int(count)):
+        s = connect(addr, port)
+        all.append(s)
+        try:
+            s.sendall(hello("%d.%s" % (i, below)))
+        except OSError:  # refused that fast
+            pass
+    open(go, "w").close()
+    while not os.path.exists(end):
+        time.sleep(0.02)
+    poll = select.poll()
+    for s in all:
+        poll.register(s, select.POLLIN)
+    return str(len(all) - len(poll.poll(0)))
+
+
 def mode_half(name, port, count):
     """Clients that send, shut down and read to the end, 100 at a time."""
     addr, left, good = address(name), int(count), 0

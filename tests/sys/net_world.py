@@ -118,7 +118,7 @@ def answer(query, how):
     question = query[12:pos + 5]
     name = ".".join(labels).lower()
     log("dns.log", name=name, type=qtype, over=how)
-    if name == "hang.test":
+    if name.endswith("hang.test"):
         return None
     records, rcode, at = [], 0, name
     for _ in range(8):

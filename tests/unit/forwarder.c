@@ -342,6 +342,42 @@ static void test_budget(struct upstream *u, struct resolver *r)
 	box_stop(&b);
 }
 
+/* Sandboxes that ask for what nobody answers, as many as they can. */
+static void test_share(struct resolver *r)
+{
+	static struct box b[40];
+	uint8_t msg[DNS_QUERY_MAX];
+	struct resolver_stats st;
+	char name[32];
+	struct got g;
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	for (unsigned i = 0; i < array_len(b); i++) {
+		box_start(&b[i], r, true);
+		for (unsigned k = 0; k < FORWARDER_PENDING; k++) {
+			snprintf(name, sizeof(name), "drop.%u.%u.test", i, k);
+			sendto(fd, msg, dns_ask_build(1, name, DNS_A, msg), 0,
+			       (struct sockaddr *)&b[i].addr,
+			       sizeof(b[i].addr));
+		}
+	}
+	run_for(loop, 1);
+	is_int(ask(&b[39], "left.test", DNS_A, &g), DNS_SERVFAIL,
+	       "who has too many out is told");
+	is_str(b[39].why, "limit", "why");
+	box_stop(&b[39]);
+	box_start(&b[39], r, true);
+	is_int(ask(&b[39], "left.test", DNS_A, &g), DNS_NOERROR,
+	       "something is left for another");
+	resolver_stats(r, &st);
+	ok(st.flight > RESOLVER_FLIGHT / 2, "while %zu are out", st.flight);
+	for (unsigned i = 0; i < array_len(b); i++)
+		box_stop(&b[i]);
+	resolver_stats(r, &st);
+	is_int((long long)st.flight, 0, "with them go their questions");
+	fd_close(fd);
+}
+
 /* --- over TCP ------------------------------------------------------------ */
 
 static int tcp_open(struct box *b)
@@ -464,6 +500,7 @@ int main(void)
 	test_routed(r);
 	test_change(r);
 	test_budget(&u, r);
+	test_share(r);
 	test_tcp(r);
 	resolver_free(r);
 	upstream_stop(&u);

@@ -144,6 +144,7 @@ static void test_waiting(struct upstream *u)
 {
 	const struct resolver_result *known;
 	struct resolver *r = make(u, 1);
+	struct resolver_stats st;
 	struct asked a[3];
 
 	u->queries = 0;
@@ -160,6 +161,16 @@ static void test_waiting(struct upstream *u)
 	is_int(a[1].times, 0, "who does not want to know is not");
 
 	a[0].times = 0;
+	is_int(resolver_ask(r, "drop.test", AF_INET, &a[0].w, &known), 0,
+	       "one waits");
+	is_int(resolver_ask(r, "drop.test", AF_INET, &a[1].w, &known), 0,
+	       "another, too");
+	resolver_cancel(r, &a[0].w);
+	resolver_stats(r, &st);
+	is_int((long long)st.flight, 1, "the question is out for one of them");
+	resolver_cancel(r, &a[1].w);
+	resolver_stats(r, &st);
+	is_int((long long)st.flight, 0, "and over when nobody waits");
 	is_int(resolver_ask(r, "drop.test", AF_INET, &a[0].w, &known), 0,
 	       "one waits");
 	resolver_free(r);
