@@ -130,6 +130,83 @@ static int dispatch(struct creator *c, json_t *req, int sig, json_t **ret_rec,
 	return one_shot_record(c, req, sig, ret_rec, e);
 }
 
+/* What the supervisor says, or what is kept of one that ended. */
+static int look_at(const struct tree *t, const char *id, json_t **ret,
+		   struct err *e)
+{
+	auto_json json_t *req = NULL;
+	int r = json_pack_or(&req, e, "{s:i, s:s}", "id", 0, "op", "inspect");
+
+	if (r == 0)
+		r = ctl_call(t, id, req, 0, ret, e);
+	if (r < 0 && !strcmp(e->code, "stopped"))
+		r = ctl_dead(t, id, ret, e);
+	if (r < 0)
+		return r;
+	/* One that was half made, and taken away. */
+	return json_flag(*ret, "infra")
+		       ? err_set(e, -ENOENT, "sandbox_unknown", "it is lost")
+		       : 0;
+}
+
+/* The record of a sandbox whose maker died before he could tell of it: 0; or
+ * -ENOENT: it was not made. */
+static int adopt(struct creator *c, const json_t *req, const char *id,
+		 json_t **ret_rec, struct err *e)
+{
+	static const char *const keys[] = {
+		"sandbox", "state",	     "generation",
+		"profile", "checkpointable", "checkpointable_why",
+		"name",	   "network",	     "published",
+	};
+	auto_json json_t *rec = record_ok(req);
+	auto_json json_t *is = NULL;
+	int r = look_at(c->tree, id, &is, e);
+
+	if (r < 0)
+		return strcmp(e->code, "sandbox_unknown") != 0 &&
+				       strcmp(e->code, "supervisor_lost") != 0
+			       ? r
+			       : -ENOENT;
+	for (size_t i = 0; rec && i < array_len(keys); i++)
+		if (json_object_get(is, keys[i]))
+			json_object_set(rec, keys[i],
+					json_object_get(is, keys[i]));
+	if (!rec || json_object_set_new(rec, "sandbox", json_string(id)) < 0)
+		return err_sys(e, ENOMEM, "record");
+	json_object_set_new(rec, "cgroup",
+			    json_string(
+				    cgroup_mode_name(cgroup_mode(c->cgroups))));
+	json_object_set_new(rec, "pool",
+			    json_string(pool_kind_name(c->pool.kind)));
+	if (json_object_get(req, "command"))
+		json_object_set_new(rec, "exec", json_string("e0"));
+	if (json_flag(req, "wait") && json_object_get(req, "command"))
+		r = put_result(c->tree, id, "e0", rec, e);
+	if (r == 0)
+		*ret_rec = json_incref(rec);
+	return r;
+}
+
+/* Whoever repeats it finds what was made, should we die on the way. */
+static int make(struct creator *c, struct key *key, json_t *req, int sig,
+		json_t **ret_rec, struct err *e)
+{
+	int r = 0;
+
+	json_object_del(req, "attempt");
+	if (key->lock >= 0 && !json_flag(req, "rm") &&
+	    !json_object_get(req, "snapshot")) {
+		r = tree_new_id(c->tree, c->next_id, e);
+		if (r == 0)
+			r = key_making(key, c->next_id, e);
+	}
+	if (r == 0)
+		r = dispatch(c, req, sig, ret_rec, e);
+	c->next_id[0] = '\0';
+	return r;
+}
+
 int request_do(struct creator *c, json_t *req, int sig, json_t **ret_rec,
 	       struct err *e)
 {
@@ -140,8 +217,13 @@ int request_do(struct creator *c, json_t *req, int sig, json_t **ret_rec,
 	r = key_begin(&key, c->tree, req, true, ret_rec, e);
 	if (r != 0)
 		return r < 0 ? r : 0;
-	json_object_del(req, "attempt");
-	r = dispatch(c, req, sig, ret_rec, e);
+	r = *key.made ? adopt(c, req, key.made, ret_rec, e) : -ENOENT;
+	if (r == -ENOENT) {
+		r = make(c, &key, req, sig, ret_rec, e);
+	} else if (r < 0) { /* what is being made may still be there */
+		key_done(&key);
+		return r;
+	}
 	/* What was done stands, even when it cannot be kept. */
 	if (key_end(&key, r < 0 ? NULL : *ret_rec, &late) < 0)
 		log_err(&late);

@@ -73,6 +73,29 @@ static json_t *repeated(const json_t *file, const json_t *req)
 	return NULL;
 }
 
+/* What a file says: an object, and a second line that adds what came of it.  A
+ * torn line is none: whoever wrote it died. */
+static int read_file(int fd, json_t **ret, struct err *e)
+{
+	auto_json json_t *more = NULL;
+	auto_free char *text = NULL;
+	size_t len, first;
+	char *nl;
+	int r;
+
+	r = fd_read_all(fd, 2 * (JSON_LINE_MAX + 1), &text, &len, e);
+	if (r < 0)
+		return r;
+	nl = memchr(text, '\n', len);
+	first = nl ? (size_t)(nl - text) : len;
+	if (first == 0 || json_parse(text, first, ret, NULL) < 0)
+		return -ENOENT;
+	if (nl && json_parse(nl + 1, len - first - 1, &more, NULL) == 0 &&
+	    json_object_update_missing(*ret, more) < 0)
+		return err_sys(e, ENOMEM, "key");
+	return 0;
+}
+
 /* Nothing is done for it yet, and may be by one attempt alone. */
 static int check_fence(struct key *k, const json_t *file, const json_t *req,
 		       struct err *e)
@@ -91,17 +114,13 @@ static int read_first(struct key *k, const json_t *req, json_t **ret_rec,
 		      struct err *e)
 {
 	auto_json json_t *file = NULL;
-	auto_free char *text = NULL;
-	size_t len;
-	int r;
+	int r = read_file(k->lock, &file, e);
 
-	r = fd_read_all(k->lock, JSON_LINE_MAX, &text, &len, e);
-	if (r < 0)
+	if (r < 0 && r != -ENOENT)
 		return r;
-	/* Empty: the first.  Torn: the first one died while writing.  Another
-	 * key: two have the same hash, and the older one is forgotten. */
-	if (len == 0 || json_parse(text, len, &file, NULL) < 0 ||
-	    strcmp(json_str(file, "key"), json_str(req, "key")))
+	/* Nothing: the first.  Another key: two have the same hash, and the
+	 * older one is forgotten. */
+	if (r < 0 || strcmp(json_str(file, "key"), json_str(req, "key")))
 		return 0;
 	if (json_object_get(file, "only"))
 		return check_fence(k, file, req, e);
@@ -109,6 +128,11 @@ static int read_first(struct key *k, const json_t *req, json_t **ret_rec,
 		return err_set(e, -EEXIST, "key_conflict",
 			       "key '%s' was used for a different request",
 			       json_str(req, "key"));
+	if (!json_object_get(file, "record")) {
+		snprintf(k->made, sizeof(k->made), "%s",
+			 json_str(file, "making"));
+		return 0;
+	}
 	*ret_rec = repeated(file, req);
 	return *ret_rec ? 1 : err_sys(e, ENOMEM, "record");
 }
@@ -153,11 +177,8 @@ static int write_fence(int fd, const char *key, const char *only, struct err *e)
 static bool is_done(int fd, const char *key)
 {
 	auto_json json_t *file = NULL;
-	auto_free char *text = NULL;
-	size_t len;
 
-	return fd_read_all(fd, JSON_LINE_MAX, &text, &len, NULL) == 0 &&
-	       len > 0 && json_parse(text, len, &file, NULL) == 0 &&
+	return read_file(fd, &file, NULL) == 0 &&
 	       !strcmp(json_str(file, "key"), key) &&
 	       !json_object_get(file, "only");
 }
@@ -189,6 +210,39 @@ int key_fence(const struct tree *t, const char *key, const char *attempt,
 	return *ret_known ? 0 : write_fence(fd, key, attempt, e);
 }
 
+int key_making(struct key *k, const char *id, struct err *e)
+{
+	auto_json json_t *file = NULL;
+	int r;
+
+	r = json_pack_or(&file, e, "{s:O, s:O, s:s}", "key",
+			 json_object_get(k->request, "key"), "request",
+			 k->request, "making", id);
+	if (r == 0)
+		r = write_file(k->lock, file, e);
+	if (r == 0)
+		snprintf(k->made, sizeof(k->made), "%s", id);
+	return r;
+}
+
+/* Behind what is there, which holds until all of it is. */
+static int add_record(const struct key *k, const json_t *rec, struct err *e)
+{
+	auto_json json_t *more = NULL;
+	auto_free char *text = NULL;
+	int r = json_pack_or(&more, e, "{s:O}", "record", rec);
+
+	if (r == 0)
+		text = json_dumps(more, JSON_COMPACT);
+	if (r == 0 && !text)
+		r = err_sys(e, ENOMEM, "keep the key");
+	if (r == 0 && lseek(k->lock, 0, SEEK_END) < 0)
+		r = err_sys(e, errno, "keep the key");
+	if (r == 0)
+		r = fd_write_all(k->lock, "\n", 1, e);
+	return r < 0 ? r : fd_write_all(k->lock, text, strlen(text), e);
+}
+
 int key_end(const struct key *k, const json_t *rec, struct err *e)
 {
 	auto_json json_t *file = NULL;
@@ -203,6 +257,8 @@ int key_end(const struct key *k, const json_t *rec, struct err *e)
 		return ftruncate(k->lock, 0) < 0
 			       ? err_sys(e, errno, "keep the key")
 			       : 0;
+	if (*k->made)
+		return add_record(k, rec, e);
 	r = json_pack_or(&file, e, "{s:O, s:O, s:O}", "key",
 			 json_object_get(k->request, "key"), "request",
 			 k->request, "record", rec);

@@ -16,6 +16,12 @@
  * no key).  -EAGAIN, unless it may ${wait}: the first is worked on just now.
  * "key_conflict".
  *
+ * 0, with k->made: whoever was the first died; what he was making is that
+ * sandbox, if it is there at all.
+ *
+ * key_making(k, id, e): from now on ${id} is what is being made for it, whoever
+ * dies; to be called before anything of it is there.
+ *
  * key_known(t, key): is there a request with that key, done or under way?
  *
  * key_fence(t, key, attempt, ret_known, e): if there is none, from now on a
@@ -26,13 +32,15 @@
  * key_done(k): let go.
  */
 struct key {
-	int lock;	 /* -1: there is no key */
-	json_t *request; /* what the record is for, as it was asked */
-	char *only;	 /* the attempt that may do it; NULL: any */
+	int lock;		   /* -1: there is no key */
+	json_t *request;	   /* what the record is for, as it was asked */
+	char *only;		   /* the attempt that may do it; NULL: any */
+	char made[BOX_ID_LEN + 1]; /* "": nothing is known to be made */
 };
 
 #define KEY_INIT ((struct key){.lock = -1})
 
+int key_making(struct key *k, const char *id, struct err *e);
 int key_begin(struct key *k, const struct tree *t, const json_t *req, bool wait,
 	      json_t **ret_rec, struct err *e);
 bool key_known(const struct tree *t, const char *key);

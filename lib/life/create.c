@@ -382,8 +382,11 @@ static int prepare(struct creator *c, json_t *spec, bool supervised,
 	if (r == 0)
 		r = net_plan(c->tree, spec, e);
 	m->network = net_strength(spec) != NETPOL_NONE;
-	if (r == 0)
+	if (r == 0 && *c->next_id)
+		memcpy(m->id, c->next_id, sizeof(m->id));
+	else if (r == 0)
 		r = tree_new_id(c->tree, m->id, e);
+	c->next_id[0] = '\0';
 	want.layers = c->image.digests;
 	if (r == 0)
 		r = claim_take(c->tree, &want, &m->claim, e);

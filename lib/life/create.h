@@ -19,6 +19,8 @@ struct creator {
 	char image_name[257];
 	json_t *image_layers;	/* owned */
 	struct profile profile; /* the one used last; name "" is none */
+	/* What create_supervised() is to call its next one; "": as it likes. */
+	char next_id[BOX_ID_LEN + 1];
 };
 
 int creator_open(const struct tree *t, struct creator *ret, struct err *e);

@@ -40,6 +40,37 @@ static bool fence(const char *key, const char *attempt)
 	return known;
 }
 
+/* Whoever makes something dies, and another comes. */
+static void test_making(void)
+{
+	static const char id[] = "abcdefghij234567abcd";
+	auto_json json_t *req = json_pack("{s:s}", "key", "m");
+	auto_json json_t *mine = json_pack("{s:b}", "ok", 1);
+	auto_json json_t *rec = NULL;
+	struct key k;
+
+	if (key_begin(&k, &tree, req, true, &rec, NULL) != 0 || *k.made ||
+	    key_making(&k, id, NULL) < 0)
+		abort();
+	key_done(&k);
+	ok(key_known(&tree, "m"), "what is being made is known");
+	is_int(key_begin(&k, &tree, req, true, &rec, NULL), 0,
+	       "the next is not told of what is not done");
+	is_str(k.made, id, "but of what it may be");
+	if (ftruncate(k.lock, 0) < 0 || key_making(&k, id, NULL) < 0 ||
+	    pwrite(k.lock, "\n{\"rec", 6, lseek(k.lock, 0, SEEK_END)) != 6)
+		abort();
+	key_done(&k);
+	is_int(key_begin(&k, &tree, req, true, &rec, NULL), 0,
+	       "nor of a record that is torn");
+	is_str(k.made, id, "which hides nothing");
+	if (key_making(&k, id, NULL) < 0 || key_end(&k, mine, NULL) < 0)
+		abort();
+	key_done(&k);
+	is_int(key_begin(&k, &tree, req, true, &rec, NULL), 1,
+	       "one that is done is told of");
+}
+
 int main(void)
 {
 	char dir[] = "/tmp/dsec-key.XXXXXX", path[64];
@@ -72,6 +103,7 @@ int main(void)
 	is_int(take("b", NULL, false, &code), 1, "then all are told of it");
 	ok(fence("b", "q"), "and it is known");
 
+	test_making();
 	if (key_begin(&held, &tree, req, true, &rec, NULL) != 0)
 		abort();
 	ok(fence("held", "x"), "one that is worked on is known");
