@@ -21,7 +21,8 @@
  */
 
 #define CONNS_MAX     256
-#define CONNS_SANDBOX 64
+#define CONNS_SANDBOX 64 /* and no more than a part of those that are left */
+#define DENIED_PLACES 64 /* of sandboxes, by hash */
 #define SPACE	      (48 * 1024) /* of a buffer: a head and more */
 #define FRAME	      32	  /* what a chunk needs around its bytes */
 
@@ -82,6 +83,7 @@ struct server {
 	unsigned nconns;
 	uint64_t denied_at_ms; /* lines of denials that may be written */
 	unsigned denied_left, denied_unsaid;
+	unsigned char denied_of[DENIED_PLACES];
 };
 
 enum conn_state {

@@ -15,6 +15,14 @@ static unsigned conns_of(const struct server *s, const char *sandbox)
 	return n;
 }
 
+/* However many sandboxes take what they can, the next one gets some. */
+static bool may_have(const struct server *s, const char *sandbox)
+{
+	unsigned left = CONNS_MAX - s->nconns, n = conns_of(s, sandbox);
+
+	return left > 0 && n < CONNS_SANDBOX && n <= left / 3;
+}
+
 static void on_worker(struct loop *l, struct loop_source *src, uint32_t events)
 {
 	struct server *s = src->arg;
@@ -31,8 +39,7 @@ static void on_worker(struct loop *l, struct loop_source *src, uint32_t events)
 			loop_stop(l, 0);
 		if (r <= 0)
 			return;
-		if (s->nconns < CONNS_MAX &&
-		    conns_of(s, who.sandbox) < CONNS_SANDBOX)
+		if (may_have(s, who.sandbox))
 			conn_new(s, &who);
 		else
 			fd_close(who.fd);

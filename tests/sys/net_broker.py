@@ -577,6 +577,17 @@ def next_second():
     time.sleep(max(0, at / 1000 + 1.05 - time.time()))
 
 
+def test_hidden(b):
+    next_second()
+    for _ in range(25):
+        ask(b, "/nothing/x")
+    s = b.hand("api", sandbox="efgh")
+    s.sendall(req("/nothing/x"))
+    is_(Answer(s).status, 403, "a refusal after many of another sandbox")
+    is_(last_use("denied")["sandbox"], "efgh", "is written down")
+    s.close()
+
+
 def test_failures(b):
     next_second()
     is_(ask(b, "/wrong/v1/hello", ("wrong",)).status, 502,
@@ -694,7 +705,12 @@ def test_limits(b):
     other = b.hand("api", sandbox="efgh")
     other.sendall(req("/api/v1/hello"))
     is_(Answer(other).body, b"hello", "another one has its own")
-    for s in conns + [other]:
+    for box in "ijk":
+        conns += [b.hand("api", sandbox=box) for _ in range(70)]
+    last = b.hand("api", sandbox="last")
+    last.sendall(req("/api/v1/hello"))
+    is_(Answer(last).body, b"hello", "and the fifth, when four take all they can")
+    for s in conns + [other, last]:
         s.close()
 
 
@@ -792,7 +808,7 @@ def main():
     time.sleep(0.2)
     b = Broker()
     for test in (test_start, test_plain, test_denied, test_upload, test_echo,
-                 test_failures, test_stream, test_websocket, test_limits,
+                 test_hidden, test_failures, test_stream, test_websocket, test_limits,
                  test_reload, test_restart):
         test(b)
     test_system()
