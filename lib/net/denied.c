@@ -24,15 +24,17 @@ struct denied {
 
 static bool may_write(struct denied *d)
 {
-	uint64_t now = clock_ms(), ms = now - d->at_ms;
+	uint64_t now = clock_ms(), most = 1000 * DENIED_BURST, more = most;
 
-	if (d->at_ms == 0 || ms > 1000 * DENIED_BURST / DENIED_PER_S)
-		d->tokens = 1000 * DENIED_BURST;
-	else
-		d->tokens += (unsigned)ms * DENIED_PER_S;
-	if (d->tokens > 1000 * DENIED_BURST)
-		d->tokens = 1000 * DENIED_BURST;
-	d->at_ms = now;
+	if (d->at_ms)
+		more = (now - d->at_ms) * DENIED_PER_S >>
+		       d->size * DENIED_STEPS / DENIED_MAX;
+	/* A part of a thousandth counts when it has become a whole one. */
+	if (more > 0) {
+		d->at_ms = now;
+		more += d->tokens;
+		d->tokens = (unsigned)(more < most ? more : most);
+	}
 	if (d->tokens < 1000)
 		return false;
 	d->tokens -= 1000;

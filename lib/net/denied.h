@@ -13,11 +13,14 @@
  *   {"at_ms","name","addr","port","proto","why","n"}
  * name, addr and port where they are known; n: how many more were not written
  * since the line before.  DENIED_PER_S a second, with DENIED_BURST at once, and
- * no more than DENIED_MAX bytes of file; the rest is only counted.
+ * no more than DENIED_MAX bytes of file; the rest is only counted.  For each of
+ * DENIED_STEPS parts that the file has, half as many a second: a flood takes
+ * weeks to leave no room for what comes after it.
  */
 #define DENIED_PER_S 10
 #define DENIED_BURST 50
 #define DENIED_MAX   (1024 * 1024)
+#define DENIED_STEPS 16
 
 struct denied;
 
