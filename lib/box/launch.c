@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -263,6 +264,9 @@ static int start(struct launch *l, struct stage *st, struct launched *p,
 		return err_sys(e, errno, "pipe");
 	p->report = pipefd[0];
 	st->report_w = pipefd[1];
+	st->parent = (int)syscall(SYS_pidfd_open, getpid(), 0);
+	if (st->parent < 0)
+		return err_sys(e, errno, "pidfd_open");
 	r = run_stage(l, st, p, net, e);
 	p->command = st->command;
 	p->command_pidfd = st->command_pidfd;
@@ -284,6 +288,7 @@ int launch_start(struct launch *l, struct launched *ret, struct err *e)
 		.net = net_strength(l->spec) ? &net : NULL,
 		.userns = -1,
 		.report_w = -1,
+		.parent = -1,
 		.command_pidfd = -1,
 		.command_stack = stacks.second,
 		.command_stack_size = sizeof(stacks.second),
@@ -308,6 +313,8 @@ int launch_start(struct launch *l, struct launched *ret, struct err *e)
 		fd_close(st.userns);
 	if (st.report_w >= 0)
 		fd_close(st.report_w);
+	if (st.parent >= 0)
+		fd_close(st.parent);
 	if (r == 0) {
 		*ret = p;
 		return 0;

@@ -410,11 +410,20 @@ static int start_command(struct stage *st)
 	return 0;
 }
 
+/* From here on who launches us takes us along; who is dead does not any more.
+ * Its end of the report pipe does not tell: the command has a copy. */
+static int end_with_parent(const struct stage *st)
+{
+	struct pollfd p = {.fd = st->parent, .events = POLLIN};
+
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || poll(&p, 1, 0) < 0)
+		return -errno;
+	return p.revents ? -ESRCH : 0;
+}
+
 /* Only the report pipe stays, and nobody's terminal. */
 static int keep_report_only(struct stage *st)
 {
-	struct pollfd p = {.fd = INIT_REPORT_FD};
-
 	if (unshare(CLONE_FILES) < 0)
 		return -errno;
 	if (st->report_w != INIT_REPORT_FD &&
@@ -424,13 +433,9 @@ static int keep_report_only(struct stage *st)
 	    fcntl(INIT_REPORT_FD, F_SETFD, 0) < 0)
 		return -errno;
 	if (syscall(SYS_close_range, 0, INIT_REPORT_FD - 1, 0) < 0 ||
-	    syscall(SYS_close_range, INIT_REPORT_FD + 1, ~0U, 0) < 0)
+	    syscall(SYS_close_range, INIT_REPORT_FD + 1, ~0U, 0) < 0 ||
+	    setsid() < 0)
 		return -errno;
-	if (setsid() < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
-		return -errno;
-	/* Our parent may have died before we asked to go with it. */
-	if (poll(&p, 1, 0) < 0 || (p.revents & POLLERR))
-		return -EPIPE;
 	return 0;
 }
 
@@ -443,7 +448,8 @@ static void exec_init(struct stage *st)
 	if (!ok(st, "confine pid 1", profile_apply_init(st->l->profile)) ||
 	    (st->l->command && !ok(st, "start the command", start_command(st))))
 		return;
-	if (ok(st, "set up pid 1", keep_report_only(st))) {
+	if (ok(st, "end with who launches it", end_with_parent(st)) &&
+	    ok(st, "set up pid 1", keep_report_only(st))) {
 		st->r = 0;
 		execve(NODE_INIT, (char *const *)(uintptr_t)argv,
 		       (char *const *)(uintptr_t)envp);

@@ -25,6 +25,7 @@ struct stage {
 	struct cgroup_join join;
 	struct net *net; /* made in its network namespace; NULL: nothing */
 	int userns;	 /* the sandbox's */
+	int parent;	 /* pidfd of who launches it */
 	int report_w;	 /* write end of dsec-init's pipe */
 	char dev[PATH_MAX];
 	char root[PATH_MAX]; /* a directory to mount the root on */

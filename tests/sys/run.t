@@ -184,4 +184,23 @@ kill -9 $pid
 wait $pid 2>/dev/null
 dsec-doctor --fix --only dead > /dev/null 2>&1
 leak_check "nothing is left after SIGKILL"
+
+# Killed while pid 1 has not yet asked to go with it, and the command waits.
+inside() { # COUNT
+	cat /sys/fs/cgroup/"$DSEC_CGROUP"/*/init/cgroup.procs \
+		/sys/fs/cgroup/unified/"$DSEC_CGROUP"/*/init/cgroup.procs \
+		2>/dev/null | wc -l | grep -qx "$1"
+}
+strace -f -qq -o /dev/null -e inject=clone:delay_exit=2000000 \
+	"$BIN/dsec-run" --rm -- sleep 300 &
+pid=$!
+wait_for 30 inside 2
+kill -KILL "$(pgrep -P $pid)"
+ok $? "who launches is killed"
+wait_for 20 inside 0
+ok $? "what it began ends with it"
+kill -KILL $pid 2>/dev/null
+wait $pid 2>/dev/null
+dsec-doctor --fix --only dead >/dev/null 2>&1
+leak_check "and nothing is left"
 done_testing
