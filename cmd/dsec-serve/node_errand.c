@@ -195,9 +195,14 @@ void errand_page(struct errand *c)
 
 /* --- lines of a worker --------------------------------------------------- */
 
+static struct errand **bucket_of(struct channel *ch, int64_t n)
+{
+	return &ch->errands[(uint64_t)n % ERRAND_BUCKETS];
+}
+
 static struct errand *find_errand(struct channel *ch, int64_t n)
 {
-	struct errand *c = ch->errands;
+	struct errand *c = *bucket_of(ch, n);
 
 	while (c && c->n != n)
 		c = c->next;
@@ -302,7 +307,7 @@ static int check_request(struct keeper *k, struct errand *c, const json_t *obj,
 static struct errand *errand_new(struct channel *ch, int64_t n,
 				 const json_t *req)
 {
-	struct errand *c = calloc(1, sizeof(*c));
+	struct errand *c = calloc(1, sizeof(*c)), **bucket = bucket_of(ch, n);
 
 	if (!c)
 		return NULL;
@@ -315,11 +320,11 @@ static struct errand *errand_new(struct channel *ch, int64_t n,
 	c->channel = ch;
 	c->n = n;
 	c->program = json_str(c->req, "program");
-	c->next = ch->errands;
-	c->pprev = &ch->errands;
+	c->next = *bucket;
+	c->pprev = bucket;
 	if (c->next)
 		c->next->pprev = &c->next;
-	ch->errands = c;
+	*bucket = c;
 	c->keeper->nerrands++;
 	c->keeper->asked++;
 	return c;

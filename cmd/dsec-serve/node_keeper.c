@@ -25,16 +25,13 @@
 
 static void channel_close(struct channel *ch)
 {
-	struct errand *next;
-
 	if (ch->dead)
 		return;
 	ch->dead = true;
 	loop_del(ch->keeper->loop, &ch->src);
-	for (struct errand *c = ch->errands; c; c = next) {
-		next = c->next;
-		errand_drop(c);
-	}
+	for (size_t i = 0; i < ERRAND_BUCKETS; i++)
+		while (ch->errands[i])
+			errand_drop(ch->errands[i]); /* it leaves */
 	chan_done(&ch->chan);
 	fd_close(ch->chan.fd);
 }
@@ -72,9 +69,10 @@ static void go_on(struct channel *ch)
 	if (!ch->holds || keeper_full(ch))
 		return;
 	ch->holds = false;
-	for (struct errand *c = ch->errands; c; c = c->next)
-		if (c->once)
-			once_hold(c->once, false);
+	for (size_t i = 0; i < ERRAND_BUCKETS; i++)
+		for (struct errand *c = ch->errands[i]; c; c = c->next)
+			if (c->once)
+				once_hold(c->once, false);
 }
 
 static int flush(struct channel *ch)

@@ -38,13 +38,16 @@ enum filter {
 
 struct keeper;
 
+/* What is asked counts up: so few are in one that it need not be searched. */
+#define ERRAND_BUCKETS 1024
+
 /* A worker, one of several while one replaces another. */
 struct channel {
 	struct channel *next;
 	struct keeper *keeper;
 	struct chan chan;
 	struct loop_source src;
-	struct errand *errands;
+	struct errand *errands[ERRAND_BUCKETS]; /* by their n */
 	bool dead;
 	bool holds; /* some of what its errands read, until there is room */
 };
@@ -52,7 +55,7 @@ struct channel {
 struct part;
 
 struct errand {
-	struct errand *next, **pprev; /* of its channel */
+	struct errand *next, **pprev; /* of its bucket */
 	struct channel *channel;      /* NULL: nobody waits any more */
 	struct keeper *keeper;
 	int64_t n;

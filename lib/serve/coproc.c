@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "serve/coproc.h"
+#include "serve/frame.h"
 #include "serve/spawn.h"
 #include "wire/jsonl.h"
 #include "wire/record.h"
@@ -412,18 +413,6 @@ static void on_again(struct loop *l, struct loop_timer *t)
 
 /* --- giving -------------------------------------------------------------- */
 
-static int put_line(struct coproc *c, const json_t *obj)
-{
-	auto_free char *text = json_dumps(obj, JSON_COMPACT);
-	size_t len;
-
-	if (!text)
-		return -ENOMEM;
-	len = strlen(text);
-	text[len] = '\n'; /* in place of the NUL */
-	return buf_add(&c->out, text, len + 1);
-}
-
 static int flush(struct coproc *c)
 {
 	size_t done = 0;
@@ -460,7 +449,7 @@ static unsigned free_slot(struct coproc *c)
 	return i;
 }
 
-static int give_one(struct coproc *c, struct coproc_call *k)
+static int give_one(struct coproc *c, struct coproc_call *k, struct err *e)
 {
 	uint64_t now = clock_ms(), left, id;
 	unsigned slot = free_slot(c);
@@ -474,7 +463,7 @@ static int give_one(struct coproc *c, struct coproc_call *k)
 	}
 	id = ++c->seq * WINDOW_MAX + slot;
 	json_object_set_new(k->req, "id", json_integer((json_int_t)id));
-	r = put_line(c, k->req);
+	r = frame_put(&c->out, k->req, e);
 	if (r < 0)
 		return r;
 	queue_take(k);
@@ -518,10 +507,8 @@ static void give(struct coproc *c)
 	if (c->queue && ready(c)) {
 		while (c->queue && c->running < c->conf.window &&
 		       c->out.len < AHEAD) {
-			if (give_one(c, c->queue) == 0)
-				continue;
-			err_sys(&e, ENOMEM, "request");
-			fail_first(c, &e);
+			if (give_one(c, c->queue, &e) < 0)
+				fail_first(c, &e);
 		}
 	}
 	if (c->p.to >= 0)
@@ -577,7 +564,7 @@ int coproc_tell(struct coproc *c, const json_t *line)
 
 	if (!c->p.pid || c->ending || c->p.to < 0 || c->out.len > AHEAD)
 		return -EAGAIN;
-	r = put_line(c, line);
+	r = frame_put(&c->out, line, NULL);
 	if (r == 0)
 		(void)flush(c);
 	return r;
@@ -598,7 +585,7 @@ int coproc_cancel(struct coproc_call *k)
 	if (!c->conf.cancels || c->p.to < 0 ||
 	    json_pack_or(&line, NULL, "{si sO}", "id", -1, "cancel",
 			 json_object_get(k->req, "id")) < 0 ||
-	    put_line(c, line) < 0)
+	    frame_put(&c->out, line, NULL) < 0)
 		return 0;
 	(void)flush(c);
 	return 1;

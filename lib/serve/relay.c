@@ -112,21 +112,17 @@ static void on_deadline(struct loop *l, struct loop_timer *t)
 
 /* --- the end ------------------------------------------------------------- */
 
-/* The supervisor's record, with the ids that we know it by. */
-static json_t *answer(struct relay *r, json_t *from)
+/* A record of the supervisor or its helper, with the ids that we know it by. */
+static json_t *answer(const struct relay *r, json_t *from, struct err *e)
 {
-	json_t *rec = record_ok(r->req), *v;
-	const char *key;
+	auto_json json_t *rec = record_ok(r->req);
+	auto_json json_t *more = json_copy(from);
 
-	if (!rec)
-		return NULL;
-	json_object_foreach(from, key, v)
-		if (strcmp(key, "id") && !json_object_get(rec, key) &&
-		    json_object_set(rec, key, v) < 0) {
-			json_decref(rec);
-			return NULL;
-		}
-	return rec;
+	json_object_del(more, "id");
+	if (rec && more && json_object_update_missing(rec, more) == 0)
+		return steal_ptr(rec);
+	err_sys(e, ENOMEM, "record");
+	return NULL;
 }
 
 /* What the file helper says at the end of its stderr is the result; its exit
@@ -134,8 +130,6 @@ static json_t *answer(struct relay *r, json_t *from)
 static json_t *file_result(struct relay *r, struct err *e)
 {
 	auto_json json_t *said = NULL;
-	json_t *rec, *v;
-	const char *key;
 	char *last = NULL, *next;
 	int64_t status = json_int(r->end, "exit_code", -1) - HELPER_EXIT_BASE;
 
@@ -149,13 +143,7 @@ static json_t *file_result(struct relay *r, struct err *e)
 			last = p;
 	}
 	if (last && json_parse(last, strlen(last), &said, NULL) == 0) {
-		if (record_to_err(said, e) < 0)
-			return NULL;
-		rec = record_ok(r->req);
-		json_object_foreach(said, key, v)
-			if (rec && !json_object_get(rec, key))
-				json_object_set(rec, key, v);
-		return rec;
+		return record_to_err(said, e) < 0 ? NULL : answer(r, said, e);
 	}
 	err_set(e, -EIO, "internal", "the file operation ended without result");
 	if (!strcmp(json_str(r->end, "outcome"), "killed"))
@@ -262,9 +250,7 @@ static int on_final(struct relay *r, struct ctl_record *cr)
 		fail(r, &e);
 		return 1;
 	}
-	rec = answer(r, cr->rec);
-	if (!rec)
-		err_sys(&e, ENOMEM, "record");
+	rec = answer(r, cr->rec, &e);
 	if (rec && !r->streams && r->op != RELAY_WAIT &&
 	    json_object_get(rec, "outcome") &&
 	    output_add(r->tree, ctl_id(r->ctl), r->req, rec, &e) < 0) {
