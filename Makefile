@@ -117,7 +117,13 @@ $(B)/fuzz/%: $(B)/obj/tests/fuzz/fuzz_%.o $(B)/obj/tests/fuzz/replay.o $(B)/libd
 	$(CC) $(CFLAGS) $(LDFLAGS) -pie -o $@ $^ $(TEST_LIBS) $(LIBS)
 
 # Programs that system tests run inside a sandbox: static, no lib.
-HELPERS := $(patsubst tests/sys/%.c,$(B)/helpers/%,$(sort $(wildcard tests/sys/*.c)))
+PRELOAD := $(wildcard tests/sys/*_preload.c)
+HELPERS := $(patsubst tests/sys/%.c,$(B)/helpers/%,$(filter-out $(PRELOAD),$(sort $(wildcard tests/sys/*.c)))) \
+	$(PRELOAD:tests/sys/%.c=$(B)/helpers/%.so)
+$(B)/helpers/%.so: tests/sys/%.c
+	@mkdir -p $(@D)
+	$(CC) -D_GNU_SOURCE -std=gnu17 -O2 -Wall -Wextra -fPIC -shared -o $@ $<
+
 $(B)/helpers/%: tests/sys/%.c $(wildcard tests/sys/*.h)
 	@mkdir -p $(@D)
 	$(CC) -D_GNU_SOURCE -std=gnu17 -O2 -Wall -Wextra -static -o $@ $<
