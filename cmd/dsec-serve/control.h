@@ -148,7 +148,8 @@ struct job {
 	void (*parts_end)(struct job *j);
 	unsigned pending; /* of the parts */
 	unsigned count, failed;
-	bool more; /* of a list than it was asked for, or than was kept */
+	bool more;  /* of a list than it was asked for, or than was kept */
+	bool plain; /* they were events: nothing of it can have failed */
 	struct err first; /* of those that failed; else of the missing */
 	json_t *found;	  /* what they answered: "record", "node" of each */
 	json_t *missing;  /* names of those that could not be asked */

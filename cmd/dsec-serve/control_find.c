@@ -91,6 +91,32 @@ static void none_has(struct job *j, const struct kind *k, const char *name)
 	job_fail(j, &e);
 }
 
+/* What was asked with a key, perhaps its removal, may have been done. */
+static void on_key(struct job *j)
+{
+	const char *name;
+	const struct kind *k = kind_of(j, &name);
+	const json_t *one = json_array_get(j->found, 0);
+
+	if (one)
+		by_code(j, k, json_str(one, "node"));
+	else
+		none_has(j, k, name);
+}
+
+static bool look_for_key(struct job *j, const struct kind *k)
+{
+	const char *key = json_str(j->req, "key");
+
+	if (!*key || k != &snapshots || j->failed || j->missing)
+		return false;
+	many_look(j,
+		  json_pack("{s:s, s:s, s:s}", "program", "run", "op", "key",
+			    "key", key),
+		  NULL, on_key);
+	return true;
+}
+
 static void on_one(struct job *j)
 {
 	const json_t *one = json_array_get(j->found, 0);
@@ -100,6 +126,8 @@ static void on_one(struct job *j)
 
 	if (json_array_size(j->found) == 1) {
 		by_code(j, k, json_str(one, "node"));
+	} else if (!one && look_for_key(j, k)) {
+		return;
 	} else if (!one) {
 		none_has(j, k, name);
 	} else {

@@ -112,6 +112,7 @@ static void take_end(struct part *p, const struct query *a, json_t *rec)
 
 	if (count >= 0) { /* of several, which came as events */
 		j->count += (unsigned)count;
+		j->plain |= !json_object_get(rec, "failed");
 		j->more |= json_object_get(rec, "next") != NULL;
 		if (record_to_err(rec, &e) < 0)
 			failed(j, &e, bad > 0 ? (unsigned)bad : 1);
@@ -222,8 +223,9 @@ static void told(struct job *j, size_t count, size_t bad, const char *next)
 	if (rec) {
 		json_object_set_new(rec, "count",
 				    json_integer((json_int_t)count));
-		json_object_set_new(rec, "failed",
-				    json_integer((json_int_t)bad));
+		if (bad || !j->plain)
+			json_object_set_new(rec, "failed",
+					    json_integer((json_int_t)bad));
 		if (next)
 			json_object_set_new(rec, "next", json_string(next));
 		/* Their sandboxes are not in the list. */

@@ -130,7 +130,8 @@ fi
 n2_start
 sdk_live 2
 sdk_tests control live_lost.Lost.test_back
-[ -n "${SDK_TESTS-}" ] || sdk_tests control live_burst
+[ -n "${SDK_TESTS-}" ] ||
+	sdk_tests control live_burst live_copies.Copies.test_snapshot
 n2_end
 sdk_stop control
 jq 'del(.control.nodes[] | select(.name == "n2"))' "$SDK_SERVE/serve.json" \

@@ -167,6 +167,16 @@ rules two "$unknown"
 rules three "$none" "$unknown"
 is "$(one exec '{"sandbox":"name","command":"true"}' | jq -r .error.code)" \
 	sandbox_unknown "a sandbox's name that no node knows"
+key() { # CODE
+	echo '{"when":{"op":"key"},"say":[{"ok":false,"error":{"code":"'"$1"'","message":"no"}}]}'
+}
+rules three "$none" "$(key exists)" '{"when":{"op":"remove"},"say":[{"ok":true,"repeated":true}]}'
+rules one "$none" "$(key not_found)"
+rules two "$none" "$(key not_found)"
+is "$(one fork '{"op":"remove","snapshot":"s","key":"k"}' | jq -r .repeated)" \
+	true "one that was removed is, with its key, once more"
+rules three "$none" "$unknown"
+rules one "$none" "$unknown"
 rules two '{"when":{"op":"inspect"},"say":[{"ok":false,"error":{"code":"busy","message":"later","retry_after_ms":7}}]}'
 json_is "$(one run '{"snapshot":"s"}')" '["busy",7]' \
 	"one whose node did not say whether it has it" \
@@ -177,9 +187,11 @@ list='{"when":{"program":"fork","op":"list"},"say":[{"event":"snapshot","snapsho
 rules one "$list$a"'"},{"ok":true,"count":1}]}'
 rules two "$list$b"'"},{"ok":true,"count":1}]}'
 rules three '{"when":{"program":"fork"},"say":[{"ok":true,"count":0}]}'
-is "$(echo '{"op":"list"}' | timeout 60 dsec-serve client fork |
-	jq -r '.snapshot // .count' | sort | tr '\n' ' ')" "2 $a $b " \
+echo '{"op":"list"}' | timeout 60 dsec-serve client fork >"$T/j"
+is "$(jq -r '.snapshot // .count' "$T/j" | sort | tr '\n' ' ')" "2 $a $b " \
 	"a list has those of all nodes"
+json_is "$(tail -n 1 "$T/j")" '{"id":1,"ok":true,"count":2}' \
+	"... and ends as a node's"
 
 # --- what is refused --------------------------------------------------------------
 
@@ -198,14 +210,13 @@ is "$(one run "$(jq -nc '{memory_limit_mb:16,avoid:([range(15)|tostring] + ["aaa
 	jq -r .error.code)" memory "... sixteen, and those that refused"
 
 # Field report 100.
-key() { # CODE
-	echo '{"when":{"op":"key"},"say":[{"ok":false,"error":{"code":"'"$1"'","message":"no"}}]}'
-}
 rules one "$(key not_found)" "$(made aaaa)"
 rules two "$(key not_found)" "$(made bbbb)"
 rules three "$(key not_found)" "$(made cccc)"
-is "$(one run '{"key":"k","again":true}' | jq -r .ok)" true \
-	"one that is asked for again is made where nobody knows it"
+# Less than what nodes have refused.
+rec=$(one run '{"key":"k","again":true,"cpu_cores_limit":0.5}')
+is "$(field "$rec" .ok)" true \
+	"one that is asked for again is made where nobody knows it" || diag "$rec"
 rules two "$(key no_space)" "$(made bbbb)"
 is "$(one run '{"key":"k","again":true}' | jq -r .error.code)" no_space \
 	"one that a node may have made, which cannot say so, is not made again"

@@ -346,7 +346,8 @@ class DSecClient:
 
     async def snapshots(self, project: Optional[str] = None, *,
                         timeout: Optional[float] = None) -> List[Snapshot]:
-        """Snapshots of the node, or of a project and those below it."""
+        """Snapshots of the node, of a control's nodes all; or of a project
+        and those below it."""
         fields: Line = {"op": "list"}
         if project is not None:
             fields["project"] = project
