@@ -150,13 +150,13 @@ CKPT_TESTS := $(sort $(filter $(addprefix tests/sys/,box-disk.t ckpt-%.t \
 	reclaim.t restore%.t),$(wildcard tests/sys/*.t)))
 NET_TESTS := $(sort $(wildcard tests/sys/net-*.t))
 SERVE_TESTS := $(sort $(wildcard tests/sys/serve-*.t tests/sys/sdk-*.t))
-# Those that tests/rounds makes longer still.
-LONG_TESTS := $(addprefix tests/sys/,$(notdir $(wildcard tests/rounds/*.t)))
-run_tests = BUILD=$(B) BIN=$(abspath $(BIN)) tests/run
+# They wait more than they work: two for each processor, the longest first.
+TEST_JOBS ?= $(shell n=$$(nproc); echo $$((n > 4 ? 8 : 2 * n)))
+run_tests = TEST_JOBS=$(TEST_JOBS) BUILD=$(B) BIN=$(abspath $(BIN)) tests/run
 
 check: tests
-	$(run_tests) $(UNIT) $(sort $(wildcard tests/cli/*.t)) \
-		$(filter-out $(LONG_TESTS),$(sort $(wildcard tests/sys/*.t)))
+	$(run_tests) $(UNIT) $(SERVE_TESTS) $(sort $(wildcard tests/cli/*.t)) \
+		$(filter-out $(SERVE_TESTS),$(sort $(wildcard tests/sys/*.t)))
 
 check-base: tests
 	$(run_tests) $(UNIT) $(sort $(wildcard tests/cli/*.t)) $(filter-out \

@@ -157,9 +157,7 @@ async def stop(world: World, show: Show) -> None:
     show.check(empty(), "no claim is left on any node")
 
 
-async def demonstrate(world: World, show: Show, creates: int,
-                      parallel: int) -> None:
-    small = world.nodes[-1]
+def await_reports(world: World) -> None:
     wait_until("controls see all nodes", 30, lambda: all(
         c.counted("dsec_node_state", state="live") == len(world.nodes)
         for c in world.controls))
@@ -167,6 +165,11 @@ async def demonstrate(world: World, show: Show, creates: int,
     wait_until("controls have reports of all nodes", 30, lambda: all(
         n.counted("dsec_requests_total", program="report")
         >= 3 * len(world.controls) for n in world.nodes))
+
+
+async def demonstrate(world: World, show: Show, creates: int,
+                      parallel: int) -> None:
+    small = world.nodes[-1]
     show.say(f"\nA burst of {creates} creates, {parallel} at a time, through "
              f"{len(world.controls)} controls.\nAs it begins {small.name} is "
              f"told to hold {SMALL} at most, and its reports are held up:\n"
@@ -210,6 +213,7 @@ def main() -> int:
                 f"{m.role:7} {m.name}  {m.address}" for m in world.members)
                 + f"\n(namespaces of their own; files below {world.base} and "
                 f"{world.run})")
+            await_reports(world)
             if args.command:
                 return command(world, args.command)
             asyncio.run(demonstrate(world, show, args.creates, args.parallel))
