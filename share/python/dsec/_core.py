@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from dataclasses import dataclass
 from typing import (Any, Awaitable, Callable, Coroutine, List, Optional,
@@ -15,6 +16,7 @@ from .errors import (Busy, CapacityError, ConnectionLost, DeadlineExceeded,
                      DSecError, HelperLost, error_of)
 
 T = TypeVar("T")
+log = logging.getLogger("dsec")
 
 # The other end keeps the deadline; we wait so much longer for its answer.
 GRACE_S = 5.0
@@ -83,6 +85,14 @@ class Core:
         delay = backoff(attempt, most=self.retry.max_delay)
         return max(delay, error.retry_after or 0.0)
 
+    @staticmethod
+    def _tell(error: DSecError, since: float, tried: float,
+              until: float) -> None:
+        """Who waits learns why, once: from what goes on between an attempt
+        and the next when it has failed for a while."""
+        if tried < since + TAKEN_S <= until:
+            log.warning("trying again: %s", error)
+
     def patience(self, error: DSecError, repeatable: bool) -> float:
         """Seconds for which this failure is worth another attempt."""
         if isinstance(error, CapacityError):
@@ -143,6 +153,7 @@ class Core:
             if failing is None or (was_lost(error) and now - tried > TAKEN_S):
                 failing, attempt = now, 1
             delay = self._delay(error, attempt)
+            self._tell(error, failing, tried, now + delay)
             if not again or now + delay > failing + self.patience(error, again):
                 raise error
             if end is not None and now + delay > end:
@@ -211,6 +222,7 @@ class Core:
                 if end is None or (was_lost(error) and now - tried > TAKEN_S):
                     end, attempt = now + self.retry.lost_s, 1
                 delay = self._delay(error, attempt)
+                self._tell(error, end - self.retry.lost_s, tried, now + delay)
                 if (self.patience(error, True) <= 0
                         or time.monotonic() + delay > end):
                     raise error

@@ -428,12 +428,13 @@ class LocalTransport(Transport):
 
     def _path(self, program: str) -> str:
         name = "dsec-" + program
-        if self._bin is not None:
-            return os.path.join(self._bin, name)
-        path = shutil.which(name, path=self._env.get("PATH"))
+        where = self._bin if self._bin is not None else self._env.get("PATH")
+        path = shutil.which(name, path=where)
         if path is None:
-            raise NodeError(f"{name} is not in PATH: install dsec, or give "
-                            "bin_dir", code="configuration")
+            raise NodeError(
+                f"{name} is not in PATH: install dsec, or give bin_dir"
+                if self._bin is None else f"{name} is not in {self._bin}",
+                code="configuration")
         return path
 
     async def open(self) -> None:

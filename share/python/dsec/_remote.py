@@ -4,6 +4,7 @@ with credit."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -528,6 +529,10 @@ class RemoteTransport(Transport):
                     raise error_of(answer)
         except BaseException:
             await c.close()
+            # How the transport ended is asked for, or asyncio complains.
+            writer.transport.abort()
+            with contextlib.suppress(Exception):
+                await writer.wait_closed()
             raise
         return c
 

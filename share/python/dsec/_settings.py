@@ -68,7 +68,10 @@ def remote_settings(addresses: Union[None, str, Sequence[str]],
     secret = pick(key, "DSEC_KEY", "key")
     authority = pick(ca, "DSEC_CA", "ca")
     if not cert or not secret or not authority:
-        raise BadRequest("certificate, key and ca are needed",
+        missing = [name for name, value in (("certificate", cert),
+                   ("key", secret), ("ca", authority)) if not value]
+        raise BadRequest(f"no {', no '.join(missing)}: give them, DSEC_CERT, "
+                         "DSEC_KEY and DSEC_CA, or a config file",
                          code="configuration")
     for address in found:
         split_address(address)
@@ -86,14 +89,18 @@ def tls_context(s: RemoteSettings) -> ssl.SSLContext:
     # check_peer().
     context.check_hostname = s.peer is None
     context.verify_mode = ssl.CERT_REQUIRED
+    what = s.ca
     try:
         context.load_verify_locations(s.ca)
         if s.crl:
+            what = s.crl
             context.load_verify_locations(s.crl)
             context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+        what = f"{s.certificate} with {s.key}"
         context.load_cert_chain(s.certificate, s.key)
     except (OSError, ssl.SSLError) as e:
-        raise BadRequest(f"certificates: {e}", code="configuration") from None
+        raise BadRequest(f"cannot use {what}: {e}",
+                         code="configuration") from None
     return context
 
 

@@ -183,6 +183,8 @@ def copies(count: int) -> Callable[[List[Line]], bool]:
 
 def split_address(text: str, port: int = 7443) -> Tuple[str, int]:
     """HOST, HOST:PORT, [V6]:PORT."""
+    if "/" in text:
+        raise BadRequest(f"'{text}' is no HOST:PORT")
     host, sep, tail = text.rpartition(":")
     if text.startswith("["):
         inner, _, tail = text[1:].partition("]")

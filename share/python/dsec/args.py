@@ -17,7 +17,7 @@ __all__ = ["ContainerArgs", "DSecRunArgs", "MicroVMArgs", "RunArgs", "VMArgs"]
 Command = Union[str, Sequence[str]]
 
 
-@dataclass
+@dataclass(repr=False)
 class RunArgs:
     """What every backend takes.  Use one of the classes below."""
 
@@ -73,6 +73,12 @@ class RunArgs:
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Fields that this release of the package does not know, as they are."""
 
+    def __repr__(self) -> str:
+        said = ((f.name, getattr(self, f.name)) for f in fields(self))
+        return (type(self).__name__ + "("
+                + ", ".join(f"{k}={v!r}" for k, v in said if v not in (None, {}))
+                + ")")
+
     def backend_name(self) -> str:
         raise NotImplementedError
 
@@ -102,7 +108,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-@dataclass
+@dataclass(repr=False)
 class ContainerArgs(RunArgs):
     """A Linux container: namespaces, a uid range, limits of its own."""
 
@@ -122,7 +128,7 @@ class ContainerArgs(RunArgs):
         return "container"
 
 
-@dataclass
+@dataclass(repr=False)
 class MicroVMArgs(RunArgs):
     """A microVM.  Nodes without that backend refuse it by name."""
 
@@ -130,7 +136,7 @@ class MicroVMArgs(RunArgs):
         return "microvm"
 
 
-@dataclass
+@dataclass(repr=False)
 class VMArgs(RunArgs):
     """A full virtual machine.  Nodes without that backend refuse it by
     name."""
@@ -139,7 +145,7 @@ class VMArgs(RunArgs):
         return "vm"
 
 
-@dataclass
+@dataclass(repr=False)
 class DSecRunArgs(ContainerArgs):
     """One class for scripts that choose the backend by a string.
 

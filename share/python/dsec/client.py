@@ -63,7 +63,8 @@ class DSecClient:
 
     ``timeout``: seconds for calls that are not commands.  ``command_timeout``:
     the limit of commands that name none; None for no limit.  ``retry``: when
-    calls are made again by themselves.
+    calls are made again by themselves; while nobody answers, commands too,
+    for its ``lost_s`` (30) seconds.
 
     Local clients: ``bin_dir`` has the programs (else PATH), ``env`` is added
     to their environment (``DSEC_RUN``, ``DSEC_LIB``...).

@@ -10,7 +10,7 @@ import time
 import unittest
 
 import dsec
-from dsec import _wire, errors, sync, types
+from dsec import _core, _wire, errors, sync, types
 from dsec._transport import Channel
 from dsec.errors import error_of
 
@@ -271,6 +271,44 @@ class Args(unittest.TestCase):
         with self.assertRaises(ValueError):
             dsec.ContainerArgs(name="a", extra={"name": "b"}).request()
 
+    def test_repr(self):
+        """what is shown of them is what was given"""
+        self.assertEqual(repr(dsec.DSecRunArgs(name="a", pids_limit=0)),
+                         "DSecRunArgs(name='a', pids_limit=0, "
+                         "backend='container')")
+        self.assertEqual(repr(dsec.VMArgs()), "VMArgs()")
+
+
+class Causes(unittest.TestCase):
+    def test_files(self):
+        """an error about a file or program names it"""
+        here = os.path.abspath(__file__)
+        for given, named in ((dict(ca="/nowhere/ca"), "/nowhere/ca"),
+                             (dict(ca=here), here)):
+            settings = {"addresses": "h:1", "certificate": "c.pem",
+                        "key": "k.pem", **given}
+            with self.assertRaisesRegex(dsec.BadRequest, named):
+                dsec.DSecClient(**settings)
+        with self.assertRaisesRegex(dsec.BadRequest, "no ca"):
+            dsec.DSecClient(addresses="h:1", certificate="c", key="k")
+
+        async def nowhere():
+            async with dsec.DSecClient(local=True, bin_dir="/nowhere"):
+                pass
+        with self.assertRaisesRegex(dsec.NodeError, "dsec-run.*/nowhere"):
+            asyncio.run(nowhere())
+
+    def test_told(self):
+        """who waits long for an answer is told why, once"""
+        tell = _core.Core._tell
+        error = dsec.ConnectionLost("gone")
+        with self.assertLogs("dsec", "WARNING") as logs:
+            # An attempt each 3 seconds, that takes one, from 100 on.
+            for tried in range(100, 130, 3):
+                tell(error, 101, tried, tried + 3)
+        self.assertEqual(len(logs.output), 1)
+        self.assertIn("gone", logs.output[0])
+
 
 class Lines(unittest.TestCase):
     def test_lines(self):
@@ -300,7 +338,8 @@ class Lines(unittest.TestCase):
                            ("[::1]:2", ("::1", 2)), ("[::1]", ("::1", 7443)),
                            ("::1", ("::1", 7443))):
             self.assertEqual(_wire.split_address(text), want)
-        for bad in ("h:", "h:x", "h:0", "h:99999", "[::1]:"):
+        for bad in ("h:", "h:x", "h:0", "h:99999", "[::1]:",
+                    "https://h:1"):
             with self.assertRaises(dsec.BadRequest):
                 _wire.split_address(bad)
 
