@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
-#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -143,7 +142,8 @@ static int listen_all(struct control *c, char *ret_first, struct err *e)
  * still, who owns its key and logs, but may no more than any user. */
 static int drop(const char *user, struct err *e)
 {
-	const struct passwd *pw;
+	uid_t uid;
+	gid_t gid;
 	int r;
 
 	if (geteuid() != 0)
@@ -154,11 +154,8 @@ static int drop(const char *user, struct err *e)
 		r = confine_caps(0, e);
 		return r < 0 ? r : confine_state(e);
 	}
-	pw = getpwnam(user);
-	if (!pw)
-		return err_set(e, -EINVAL, "configuration",
-			       "there is no user '%.64s'", user);
-	return confine_user(pw->pw_uid, pw->pw_gid, e);
+	r = role_user(user, &uid, &gid, e);
+	return r < 0 ? r : confine_user(uid, gid, e);
 }
 
 static int open_server(struct control *c, char *address, struct err *e)

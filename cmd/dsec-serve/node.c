@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
-#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,41 +14,14 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/sig.h"
-#include "net/helper.h"
 #include "node.h"
 #include "node_starter.h"
 #include "serve.h"
 
-#define TICK_MS	   1000
-#define STOP_MS	   10000 /* for requests under way, at the end */
-#define WORKER_UID (HELPER_UID + 2)
+#define TICK_MS 1000
+#define STOP_MS 10000 /* for requests under way, at the end */
 
 /* --- the configuration --------------------------------------------------- */
-
-/* Nobody else's uid: where none is named, one above all that are given out. */
-static int find_user(const char *user, uid_t *ret_uid, gid_t *ret_gid,
-		     struct err *e)
-{
-	const struct passwd *pw;
-	char *end;
-	unsigned long n;
-
-	*ret_uid = *ret_gid = WORKER_UID;
-	if (!user)
-		return 0;
-	n = strtoul(user, &end, 10);
-	if (!*end && n > 0 && n < UINT32_MAX) {
-		*ret_uid = *ret_gid = (uid_t)n;
-		return 0;
-	}
-	pw = getpwnam(user);
-	if (!pw || pw->pw_uid == 0)
-		return err_set(e, -ENOENT, "configuration",
-			       "'node.user': no user '%.64s', or root", user);
-	*ret_uid = pw->pw_uid;
-	*ret_gid = pw->pw_gid;
-	return 0;
-}
 
 static int load(struct starter *s, struct serveconf *conf, struct tls_pem *pem,
 		struct err *e)
@@ -85,7 +57,7 @@ int starter_load(struct starter *s, struct err *e)
 	}
 	r = load(s, &conf, &pem, e);
 	if (r == 0)
-		r = find_user(conf.user, &uid, &gid, e);
+		r = role_user(conf.user, &uid, &gid, e);
 	if (r < 0) { /* all of it, or nothing changes */
 		tls_pem_done(&pem);
 		serveconf_done(&conf);
@@ -209,8 +181,8 @@ int lock_write(struct starter *s, struct err *e)
 {
 	char text[128];
 	int n = snprintf(text, sizeof(text),
-			 "{\"pid\":%d,\"generation\":%lld}\n", (int)getpid(),
-			 (long long)s->generation);
+			 "{\"pid\":%d,\"generation\":%lld,\"refused\":%u}\n",
+			 (int)getpid(), (long long)s->generation, s->refused);
 
 	if (pwrite(s->lock, text, (size_t)n, 0) != n ||
 	    ftruncate(s->lock, n) < 0)
@@ -304,7 +276,7 @@ int verb_node(const struct args *a, struct err *e)
 	if (a->adopt_fd >= 0)
 		return node_adopt(a->adopt_fd, e);
 	if (a->upgrade)
-		return node_upgrade(e);
+		return node_upgrade(a->words[0], e);
 	r = prepare(&s, a->words[0], e);
 	if (r == 0)
 		r = starter_run(&s, e);

@@ -28,8 +28,10 @@
 bool errand_repeats(const json_t *req);
 
 /* node_adopt(fd, e): the starter that another one execs, its state in ${fd}.
- * node_upgrade(e): have the one that serves exec itself anew. */
+ * node_upgrade(dir, e): have the one that serves exec this program, if both
+ * find
+ * ${dir} fit for it. */
 int node_adopt(int fd, struct err *e);
-int node_upgrade(struct err *e);
+int node_upgrade(const char *dir, struct err *e);
 
 #endif

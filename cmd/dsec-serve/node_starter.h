@@ -35,6 +35,7 @@ struct starter {
 	char root[PATH_MAX];
 	int dirfd, lock, ready;
 	int64_t generation; /* of the program: upgrades so far */
+	unsigned refused;   /* upgrades that it did not get */
 	struct serveconf conf;
 	struct tls_pem pem;
 	uint64_t stamp;

@@ -10,8 +10,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/proc.h"
 #include "node.h"
 #include "node_starter.h"
+#include "serve.h"
 
 /*
  * The starter becomes another program by exec, with its descriptors under their
@@ -19,7 +21,8 @@
  * worker of its own; those of before finish what they have.
  */
 
-#define WAIT_MS 15000
+#define WAIT_MS	 15000
+#define CHECK_MS 10000
 
 static int keep_fd(int fd, bool on)
 {
@@ -100,6 +103,29 @@ static void take_path(struct starter *s)
 		memcpy(s->exe, text, len + 1);
 }
 
+/* Whatever the new program cannot do or refuses, it says while there is still
+ * somebody else to go on. */
+static int check(const struct starter *s, struct err *e)
+{
+	const char *const argv[] = {s->exe, "check", s->dir, NULL};
+	int r = proc_run(argv, -1, -1, CHECK_MS, e);
+
+	return r <= 0 ? r
+		      : err_set(e, -EINVAL, "configuration",
+				"'%s check %s' ends with %d: nothing changes",
+				s->exe, s->dir, r);
+}
+
+static void refuse(struct starter *s, const struct err *why)
+{
+	struct err e = {0};
+
+	log_err(why);
+	s->refused++;
+	if (lock_write(s, &e) < 0)
+		log_err(&e);
+}
+
 void upgrade(struct starter *s)
 {
 	struct err e = {0};
@@ -112,8 +138,8 @@ void upgrade(struct starter *s)
 	memcpy(was, s->exe, sizeof(was));
 	take_path(s);
 	log_info("hands over to '%s'", s->exe);
-	if (hand_over(s, &e) < 0) {
-		log_err(&e);
+	if (check(s, &e) < 0 || hand_over(s, &e) < 0) {
+		refuse(s, &e);
 		memcpy(s->exe, was, sizeof(was)); /* what children are, too */
 	}
 }
@@ -200,7 +226,13 @@ int node_adopt(int fd, struct err *e)
 
 /* --- who asks for it ----------------------------------------------------- */
 
-static int read_lock(int64_t *ret_generation, pid_t *ret_pid, struct err *e)
+/* What the daemon says of itself. */
+struct said {
+	pid_t pid;
+	int64_t generation, refused;
+};
+
+static int read_lock(struct said *ret, struct err *e)
 {
 	auto_json json_t *o = NULL;
 	char path[PATH_MAX];
@@ -214,11 +246,15 @@ static int read_lock(int64_t *ret_generation, pid_t *ret_pid, struct err *e)
 		r = json_read_file(AT_FDCWD, path, &o, e);
 	if (r < 0)
 		return r;
-	*ret_generation = json_int(o, "generation", 0);
-	*ret_pid = (pid_t)json_int(o, "pid", 0);
-	return *ret_pid > 1 ? 0
-			    : err_set(e, -ESRCH, "configuration",
-				      "no node daemon serves '%s'", t.run);
+	if (json_int(o, "pid", 0) <= 1)
+		return err_set(e, -ESRCH, "configuration",
+			       "no node daemon serves '%s'", t.run);
+	*ret = (struct said){
+		.pid = (pid_t)json_int(o, "pid", 0),
+		.generation = json_int(o, "generation", 0),
+		.refused = json_int(o, "refused", 0),
+	};
+	return 0;
 }
 
 static int leave_path(struct err *e)
@@ -244,25 +280,32 @@ static int leave_path(struct err *e)
 	return fd_replace(dir, "upgrade", exe, (size_t)n, 0, e);
 }
 
-int node_upgrade(struct err *e)
+/* We are the new program: what we refuse the daemon need not be asked for. */
+int node_upgrade(const char *dir, struct err *e)
 {
 	uint64_t until = clock_ms() + WAIT_MS;
-	int64_t was, now = 0;
-	pid_t pid;
-	int r = read_lock(&was, &pid, e);
+	struct said was, now;
+	int r = role_check(dir, false, e);
 
+	if (r == 0)
+		r = read_lock(&was, e);
 	if (r == 0)
 		r = leave_path(e);
 	if (r < 0)
 		return r;
-	if (kill(pid, SIGUSR2) < 0)
-		return err_sys(e, errno, "ask %d to upgrade", (int)pid);
+	if (kill(was.pid, SIGUSR2) < 0)
+		return err_sys(e, errno, "ask %d to upgrade", (int)was.pid);
+	now = was;
 	do {
 		poll(NULL, 0, 20);
-		r = read_lock(&now, &pid, NULL);
-	} while ((r < 0 || now == was) && clock_ms() < until);
-	return now != was ? 0
-			  : err_set(e, -ETIMEDOUT, "timeout",
-				    "the daemon did not upgrade; its log says "
-				    "why");
+		(void)read_lock(&now, NULL);
+		if (now.generation != was.generation)
+			return 0;
+	} while (now.refused == was.refused && clock_ms() < until);
+	if (now.refused != was.refused)
+		return err_set(e, -EINVAL, "configuration",
+			       "the daemon refused and serves on as it was; "
+			       "its log says why");
+	return err_set(e, -ETIMEDOUT, "timeout",
+		       "the daemon did not upgrade; its log says why");
 }

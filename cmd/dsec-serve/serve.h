@@ -2,6 +2,8 @@
 #ifndef DSEC_SERVE_SERVE_H
 #define DSEC_SERVE_SERVE_H
 
+#include <sys/types.h>
+
 #include "serve/conf.h"
 
 /*
@@ -41,6 +43,19 @@ int verb_node(const struct args *a, struct err *e);
 int verb_keeper(const struct args *a, struct err *e);
 int verb_worker(const struct args *a, struct err *e);
 int verb_audit(const struct args *a, struct err *e);
+
+/* role.c */
+int verb_check(const struct args *a, struct err *e);
+/*
+ * role_check(dir, told, e): could the roles of ${dir}/serve.json start with it:
+ * the file, certificates, keys, clients and the user?  Nothing is begun; if
+ * ${told}, a record says which roles these are.
+ * role_user(user, ret_uid, ret_gid, e): who is meant by "node.user": a name or
+ * a number; NULL: a uid that is nobody else's.
+ */
+must_check int role_check(const char *dir, bool told, struct err *e);
+must_check int role_user(const char *user, uid_t *ret_uid, gid_t *ret_gid,
+			 struct err *e);
 
 /* audit_moved(a): the log (or NULL) may have been moved away. */
 struct audit;

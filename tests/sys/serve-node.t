@@ -272,9 +272,28 @@ cat "$T/serve.json" >"$dir/serve.json"
 
 # --- upgrade ----------------------------------------------------------------
 
+# What is refused is refused while the old one is still there.
 client hold a 3 >"$T/held" &
 h=$!
 wait_for 20 grep -q held "$T/held"
+old=$(process worker)
+run "$BIN/dsec-serve" check "$dir"
+is "$status $(field "$out" '[.ok,.node,.control]|tostring')" '0 [true,true,true]' \
+	'what is there can be checked' || diag "$err"
+jq '.nod = {}' <"$T/serve.json" >"$dir/serve.json"
+run "$BIN/dsec-serve" node "$dir" --upgrade
+is "$status" 78 'an upgrade over a broken configuration is refused'
+like "$err" "'nod'" 'with its mistake'
+kill -USR2 "$node"
+refused() { grep -q "\"refused\":$1" "$DSEC_RUN/serve/node.lock"; }
+wait_for 20 refused 1
+ok $? 'by the daemon, too' || diag "$(tail "$T/log")"
+is "$(process worker)" "$old" 'which goes on with the processes it has'
+cat "$T/serve.json" >"$dir/serve.json"
+printf /bin/false >"$DSEC_RUN/serve/upgrade"
+kill -USR2 "$node"
+wait_for 20 refused 2
+ok $? 'a program that cannot start takes nobody over' || diag "$(tail "$T/log")"
 client storm a 4 >"$T/storm" &
 s=$!
 run "$BIN/dsec-serve" node "$dir" --upgrade
