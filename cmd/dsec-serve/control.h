@@ -5,7 +5,7 @@
 #include "expiry.h"
 #include "serve.h"
 #include "serve/audit.h"
-#include "serve/auth.h"
+#include "serve/binding.h"
 #include "serve/coproc.h"
 #include "serve/lookup.h"
 #include "watch.h"

@@ -25,13 +25,14 @@ static const char *snapshot_of(const struct job *j)
 					       : "";
 }
 
+/* *${ret_name} is "" where it names nothing. */
 static const struct kind *kind_of(const struct job *j, const char **ret_name)
 {
 	*ret_name = json_str(j->req, "sandbox");
 	if (**ret_name && strcmp(j->call->program, "run"))
 		return &sandboxes;
 	*ret_name = snapshot_of(j);
-	return **ret_name ? &snapshots : NULL;
+	return &snapshots;
 }
 
 static void no_node(struct job *j, const struct kind *k, const char *id)
@@ -143,7 +144,7 @@ bool find_begin(struct job *j)
 	const char *name;
 	const struct kind *k = kind_of(j, &name);
 
-	if (!k)
+	if (!*name)
 		return false;
 	if (tree_is_id(name))
 		by_code(j, k, name);

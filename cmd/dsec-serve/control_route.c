@@ -258,17 +258,11 @@ static void route(struct job *j)
 		many_begin(j);
 }
 
-static const struct auth_who *binding_of(const struct control *c,
-					 const struct client *cl)
-{
-	return auth_of(c->auth, cl->uri, cl->token_sha256);
-}
-
 static int may(const struct control *c, const struct call *k,
 	       const struct auth_who **ret, struct err *e)
 {
 	static const char *const ours[] = {"caller", "within", "req"};
-	const struct auth_who *who = binding_of(c, k->client);
+	const struct auth_who *who = binding_of(c->auth, k->client);
 	enum auth_op op;
 	int r;
 
@@ -378,25 +372,17 @@ static int on_come(void *arg, struct client *cl, struct err *e)
 {
 	struct control *c = arg;
 
-	if (!*cl->token_sha256 || auth_by_digest(c->auth, cl->token_sha256))
+	if (binding_token_ok(c->auth, cl))
 		return 0;
 	control_audit_client(c, cl, NULL);
 	return err_set(e, -EACCES, "permission", "the token has no binding");
 }
 
-static bool may_go_on(const struct control *c, const struct client *cl)
+static const char *within(const struct call *k)
 {
-	const struct auth_who *who = binding_of(c, cl);
+	const struct job *j = k->arg;
 
-	if (!who)
-		return !cl->calls && !*cl->token_sha256;
-	for (const struct call *k = cl->calls; k; k = k->next) {
-		const struct job *j = k->arg;
-
-		if (j && !auth_holds(who, k->req, json_str(j->req, "within")))
-			return false;
-	}
-	return true;
+	return j ? json_str(j->req, "within") : NULL;
 }
 
 /* Whose binding was taken away, or made narrower, is cut off from what he
@@ -406,7 +392,7 @@ static void let_go(void *arg, struct client *cl)
 	struct control *c = arg;
 	struct err e = {0};
 
-	if (cl->who.kind != TLS_CLIENT || may_go_on(c, cl))
+	if (cl->who.kind != TLS_CLIENT || binding_holds(c->auth, cl, within))
 		return;
 	err_set(&e, -EACCES, "permission", "%s may not any more", cl->uri);
 	control_audit_client(c, cl, "cut");

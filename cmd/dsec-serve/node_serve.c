@@ -119,12 +119,6 @@ struct asker {
 	unsigned ops;
 };
 
-static const struct auth_who *binding_of(const struct worker *w,
-					 const struct client *cl)
-{
-	return auth_of(w->auth, cl->uri, cl->token_sha256);
-}
-
 /* A control asks for somebody, within what that one may. */
 static int asker_of(const struct worker *w, const struct call *k,
 		    struct asker *ret, struct err *e)
@@ -140,7 +134,7 @@ static int asker_of(const struct worker *w, const struct call *k,
 			       : err_set(e, -EBADMSG, "missing_field",
 					 "a control says 'within' what");
 	}
-	who = binding_of(w, cl);
+	who = binding_of(w->auth, cl);
 	if (!who)
 		return err_set(e, -EACCES, "permission",
 			       "%s has no binding on this node", cl->uri);
@@ -180,9 +174,11 @@ static void note_denied(struct worker *w, const struct client *cl,
 
 static int may(void *arg, struct client *cl, struct err *e)
 {
+	const struct worker *w = arg;
+
 	/* Who has no binding may yet say a token. */
 	if (cl->who.kind == TLS_CONTROL || cl->who.kind == TLS_CLIENT) {
-		if (!*cl->token_sha256 || binding_of(arg, cl))
+		if (binding_token_ok(w->auth, cl))
 			return 0;
 		err_set(e, -EACCES, "permission", "no such token");
 		note_denied(arg, cl, NULL, e);
@@ -275,19 +271,11 @@ static int check(struct worker *w, struct call *k, struct err *e)
 	return r < 0 ? r : job_new(w, k, &who, e);
 }
 
-static bool may_go_on(const struct worker *w, const struct client *cl)
+static const char *within(const struct call *k)
 {
-	const struct auth_who *who = binding_of(w, cl);
+	const struct job *j = k->arg;
 
-	if (!who)
-		return !cl->calls && !*cl->token_sha256;
-	for (const struct call *k = cl->calls; k; k = k->next) {
-		const struct job *j = k->arg;
-
-		if (j && !auth_holds(who, k->req, json_str(j->line, "within")))
-			return false;
-	}
-	return true;
+	return j ? json_str(j->line, "within") : NULL;
 }
 
 static void let_go(void *arg, struct client *cl)
@@ -297,7 +285,8 @@ static void let_go(void *arg, struct client *cl)
 	auto_json json_t *req = NULL;
 	struct err e = {0};
 
-	if (cl->who.kind != TLS_CLIENT || !conn_peer(cl->c) || may_go_on(w, cl))
+	if (cl->who.kind != TLS_CLIENT || !conn_peer(cl->c) ||
+	    binding_holds(w->auth, cl, within))
 		return;
 	err_set(&e, -EACCES, "permission", "%s may not any more", cl->uri);
 	if (json_parse(line, strlen(line), &req, NULL) == 0)

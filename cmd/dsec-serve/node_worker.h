@@ -4,7 +4,7 @@
 
 #include "expiry.h"
 #include "net/chan.h"
-#include "serve/auth.h"
+#include "serve/binding.h"
 #include "serve/server.h"
 #include "watch.h"
 

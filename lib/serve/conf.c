@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "serve/auth.h"
 #include "serve/conf.h"
+#include "serve/ops.h"
 
 #define FILE_NAME "serve.json"
 #define MS_MAX	  3600000
@@ -112,13 +113,6 @@ static int take_listen(const json_t *obj, const char *where,
 	return 0;
 }
 
-/* Metrics tell much, and nobody is asked who he is: this machine alone. */
-static bool is_loopback(const char *s)
-{
-	return is_address(s) &&
-	       (!strncmp(s, "127.", 4) || !strncmp(s, "[::1]:", 6));
-}
-
 static int take_role(const json_t *obj, const char *where,
 		     struct serveconf_role *r, struct err *e)
 {
@@ -137,7 +131,7 @@ static int take_role(const json_t *obj, const char *where,
 		return n;
 	if (!*r->metrics)
 		r->metrics = NULL;
-	else if (!is_loopback(r->metrics))
+	else if (!is_address(r->metrics) || !ops_is_loopback(r->metrics))
 		return bad(e, "'%s.metrics' is not an address of the loopback",
 			   where);
 	return 0;

@@ -245,10 +245,12 @@ static void on_listen(struct loop *l, struct loop_source *s, uint32_t events)
 
 /* --- the listener --------------------------------------------------------- */
 
-/* Who is there is not asked: nobody but this machine may be. */
-static bool is_loopback(const char *address)
+/* Metrics tell much, and who is there is not asked: this machine alone. */
+bool ops_is_loopback(const char *address)
 {
-	return !strncmp(address, "127.", 4) || !strncmp(address, "[::1]:", 6);
+	return (!strncmp(address, "127.", 4) &&
+		address[strspn(address, "0123456789.")] == ':') ||
+	       !strncmp(address, "[::1]:", 6);
 }
 
 static int listen_on(struct ops *o, struct err *e)
@@ -258,7 +260,7 @@ static int listen_on(struct ops *o, struct err *e)
 	socklen_t len = sizeof(a);
 	int r;
 
-	if (!is_loopback(address))
+	if (!ops_is_loopback(address))
 		return err_set(e, -EINVAL, "configuration",
 			       "metrics '%.64s': not 127.x.y.z:PORT or "
 			       "[::1]:PORT",

@@ -16,6 +16,9 @@
  */
 struct ops;
 
+/* ops_is_loopback(address): is HOST:PORT one that ops_open() takes? */
+bool ops_is_loopback(const char *address);
+
 struct ops_conf {
 	const char *address;	 /* ADDRESS:PORT of loopback: 127.x.y.z, [::1];
 				    port 0: any that is free */

@@ -78,9 +78,14 @@ one "127.0.0.1:$control_port" '{"program":"exec","sandbox":"b","command":"true"}
 one "127.0.0.1:$control_port" '{"program":"dance"}' >/dev/null
 one "127.0.0.1:$control_port" '{"program":"net","sandbox":"a","deny_all":true}' \
 	>/dev/null
+for port in $node_port $control_port; do
+	is "$(one "127.0.0.1:$port" '{"program":"hello","v":1,"token":"0123456789abcdef0"}' |
+		jq -r .error.code)" permission \
+		"a token that is nobody's, whatever the certificate may"
+done
 denied() { [ -s "$dir/denied.jsonl" ]; }
 wait_for 10 denied
-json_is "$(cat "$dir/denied.jsonl")" \
+json_is "$(head -n 1 "$dir/denied.jsonl")" \
 	'[1,"dsec://client/admin","net","a","deny","permission"]' \
 	'what it turns away is in its audit log' \
 	'[.seq, .who, .program, .sandbox, .decision, .code]'

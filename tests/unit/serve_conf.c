@@ -58,6 +58,9 @@ static void test_bad(void)
 		{"{\"name\":\"n\",\"node\":{\"listen\":[\"a:1\"],"
 		 "\"metrics\":\"0.0.0.0:9\"}}",
 		 "not an address of the loopback"},
+		{"{\"name\":\"n\",\"node\":{\"listen\":[\"a:1\"],"
+		 "\"metrics\":\"127.example:9\"}}",
+		 "not an address of the loopback"},
 		{"{\"name\":\"n\",\"node\":{\"listen\":[\"a:1\"],\"x\":1}}",
 		 "unknown key 'x' in 'node'"},
 		{"{\"name\":\"n\",\"control\":{\"listen\":[\"a:1\"],"
