@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # The README's first command: its job runs, its results are right, and it
-# leaves nothing.
+# leaves nothing.  And what it says of a tree of its own.
 . "$(dirname "$0")/../tap.sh"
 need_root
 need_tools jq
@@ -23,5 +23,19 @@ like "$out" 'loops for ever +timeout' "one out of time"
 like "$out" 'right +exited +0 +OK' "one is right"
 [ "$status" = 0 ] || diag "$out" "$err"
 is "$(left)" "$(cat "$T/before")" "nothing is left"
+
+new=dsec-test-$$-new
+{
+	echo set -e
+	sed -n '/^## A tree of its own/,/^## /s/^    //p' README.md |
+		sed "s|/run/dsec-new|$T/new-run|; s|/var/lib/dsec-new|$T/new-lib|
+			s|dsec-new|$new|g"
+} >"$T/commands"
+is "$(grep -c "$new\|$T/new-" "$T/commands")" 2 "there is a tree of its own"
+run timeout 60 sh "$T/commands"
+is "$status" 0 "it is made, and taken away" || diag "$out" "$err"
+like "$out" '^hello$' "it works"
+is "$(ls -d "$T"/new-*; find /sys/fs/cgroup -maxdepth 2 -name "$new"
+	grep -o "$T/new-[^ ]*" /proc/self/mountinfo)" "" "nothing of it is left"
 
 done_testing
