@@ -27,6 +27,7 @@ struct app {
 	struct tls *tls;
 	struct conn_env env;
 	struct conn *c;
+	const char *server; /* HOST:PORT */
 	struct wanted want;
 	struct stream in, out, err; /* raw: stdin; stdout; stderr */
 	struct loop_source src;
@@ -148,19 +149,51 @@ static void send_req(struct app *app, json_t *req)
 	app->open++;
 }
 
+/* A final record: what it says counts. */
+static void tell(struct app *app, const json_t *rec)
+{
+	struct err e = {0};
+
+	if (record_to_err(rec, &e) < 0)
+		app->status = exit_join(app->status, exit_of(&e));
+	if (record_write(STDOUT_FILENO, rec, &e) < 0)
+		fail(app, &e);
+}
+
+/* A line of stdin as a request.  1: there is nothing to ask, for it is a record
+ * of another program that failed, or one that is not its last. */
+static int take_line(struct app *app, char *text, size_t len, json_t **ret_req,
+		     struct err *e)
+{
+	auto_json json_t *line = NULL;
+	int r = json_parse(text, len, &line, e);
+
+	if (r < 0)
+		return r;
+	if (json_is_true(json_object_get(line, "ok")))
+		return record_to_request(line, ret_req, e);
+	if (json_is_false(json_object_get(line, "ok")))
+		tell(app, line);
+	else if (!json_object_get(line, "event"))
+		*ret_req = json_incref(line);
+	return *ret_req ? 0 : 1;
+}
+
 static void send_line(struct app *app, char *text, size_t len)
 {
 	auto_json json_t *req = NULL;
 	struct err e = {0};
+	int r;
 
 	app->line++;
-	if (json_parse(text, len, &req, &e) < 0) {
+	r = take_line(app, text, len, &req, &e);
+	if (r < 0) {
 		auto_json json_t *rec = record_error(NULL, &e);
 
-		app->status = exit_join(app->status, exit_of(&e));
-		(void)record_write(STDOUT_FILENO, rec, &e);
-		return;
+		tell(app, rec);
 	}
+	if (r != 0)
+		return;
 	if (!json_object_get(req, "id"))
 		json_object_set_new(req, "id",
 				    json_integer((json_int_t)app->line));
@@ -353,6 +386,22 @@ static void on_up(void *arg, struct conn *c)
 	take_lines(app);
 }
 
+/* For people; programs have it in the record. */
+static void warn_missing(const json_t *rec)
+{
+	const json_t *names = json_object_get(rec, "missing");
+	const char *name;
+	json_t *v;
+	size_t i;
+
+	json_array_foreach(names, i, v) {
+		name = json_string_value(v);
+		log_error("node %.64s could not be asked: what it has is "
+			  "missing here",
+			  name ? name : "?");
+	}
+}
+
 static void on_line(void *arg, struct conn *c, json_t *obj)
 {
 	struct app *app = arg;
@@ -371,6 +420,7 @@ static void on_line(void *arg, struct conn *c, json_t *obj)
 	}
 	if (!final)
 		return;
+	warn_missing(obj);
 	if (app->want.raw)
 		app->status = (enum exit_status)raw_status(obj);
 	else if (record_to_err(obj, &e) < 0)
@@ -388,10 +438,13 @@ static void on_gone(void *arg, struct conn *c, const struct err *why)
 
 	(void)c;
 	app->c = NULL;
-	err_set(&e, -ECONNRESET, "node_away", "the connection ended%s%s",
-		why->r ? ": " : "", why->r ? why->msg : "");
-	if (why->code && !strcmp(why->code, "permission"))
-		e.code = why->code;
+	if (why->r < 0 && !strcmp(why->code, "permission"))
+		err_set(&e, why->r, "permission", "%s: %s", app->server,
+			why->msg);
+	else
+		err_set(&e, -ECONNRESET, "node_away",
+			"the connection ended%s%s", why->r ? ": " : "",
+			why->r ? why->msg : "");
 	fail(app, &e);
 }
 
@@ -426,6 +479,7 @@ static int open_conn(struct app *app, const struct args *a,
 				       a->peer);
 		conf.peer = &peer;
 	}
+	app->server = p->server;
 	fd = connect_to(p->server, host, sizeof(host), e);
 	if (fd < 0)
 		return fd;

@@ -24,8 +24,7 @@ static void drop_nulls(json_t *obj)
 			json_object_del(obj, key);
 }
 
-/* A record of another program as a request of ours. */
-static int from_record(json_t *rec, json_t **ret_req, struct err *e)
+int record_to_request(json_t *rec, json_t **ret_req, struct err *e)
 {
 	auto_json json_t *req = json_object();
 	auto_json json_t *in = json_object();
@@ -69,7 +68,7 @@ int record_take(const struct record_line *line, const struct field *fields,
 	}
 	if (json_is_true(json_object_get(req, "ok"))) {
 		was = req;
-		r = from_record(was, ret_req, e);
+		r = record_to_request(was, ret_req, e);
 		if (r < 0)
 			return r;
 		json_decref(was);

@@ -31,6 +31,12 @@ int record_take(const struct record_line *line, const struct field *fields,
 		size_t n, json_t *defaults, enum record_kind *ret_kind,
 		json_t **ret_req, struct err *e);
 
+/*
+ * record_to_request(rec, ret_req, e): a record with "ok":true of another
+ * program as a request, as above.
+ */
+int record_to_request(json_t *rec, json_t **ret_req, struct err *e);
+
 /* record_write(fd, rec, e): one line, one write; "stdout_lost" when it fails,
  * "too_large" when it is over JSON_LINE_MAX. */
 int record_write(int fd, const json_t *rec, struct err *e);
