@@ -104,35 +104,48 @@ static int split(const char *prefix, const char *suffix, char *ret,
 	return 0;
 }
 
-/* To ${prefix}.pem and .key, which may be a path. */
-static int put_pair(const struct certs *c, const char *prefix, const char *cert,
-		    const char *key, struct err *e)
+/* Where ${prefix}.pem and .key will be, a path perhaps; neither is there. */
+struct pair {
+	int dir;
+	char cert[PATH_MAX], key[PATH_MAX];
+};
+
+static int pair_open(const struct certs *c, const char *prefix,
+		     struct pair *ret, struct err *e)
 {
-	char path[PATH_MAX], *slash;
+	const char *slash = strrchr(prefix, '/');
+	const char *name = slash ? slash + 1 : prefix;
 	auto_close int dir = -1;
-	const char *name;
+	char path[PATH_MAX];
 	int r = split(prefix, ".pem", path, e);
 
+	if (r == 0)
+		r = split(name, ".pem", ret->cert, e);
+	if (r == 0)
+		r = split(name, ".key", ret->key, e);
 	if (r < 0)
 		return r;
 	if (certs_there(c->dir, path))
 		return err_set(e, -EEXIST, "exists", "'%s' is there already",
 			       path);
-	slash = strrchr(path, '/');
-	if (slash)
-		*slash = '\0';
-	dir = slash ? openat(c->dir, *path ? path : "/",
-			     O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-		    : fcntl(c->dir, F_DUPFD_CLOEXEC, 0);
+	path[slash ? slash - prefix : 0] = '\0';
+	dir = openat(c->dir,
+		     *path   ? path
+		     : slash ? "/"
+			     : ".",
+		     O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (dir < 0)
 		return err_sys(e, errno, "open '%s'", path);
-	name = slash ? prefix + (slash - path) + 1 : prefix;
-	r = split(name, ".key", path, e);
-	if (r == 0)
-		r = certs_write(dir, path, key, true, e);
-	if (r == 0)
-		r = split(name, ".pem", path, e);
-	return r < 0 ? r : certs_write(dir, path, cert, false, e);
+	ret->dir = steal_fd(&dir);
+	return 0;
+}
+
+static int pair_put(const struct pair *p, const char *cert, const char *key,
+		    struct err *e)
+{
+	int r = certs_write(p->dir, p->key, key, true, e);
+
+	return r < 0 ? r : certs_write(p->dir, p->cert, cert, false, e);
 }
 
 unsigned certs_days(const struct args *a)
@@ -146,17 +159,22 @@ int certs_issue(const struct certs *c, const struct make_cert *want,
 	struct make_cert as = *want;
 	auto_free char *cert = NULL;
 	auto_free char *key = NULL;
-	int r = make_key(&key, e);
+	struct pair to;
+	int r = pair_open(c, prefix, &to, e);
 
 	if (r < 0)
 		return r;
+	r = make_key(&key, e);
 	as.key = key;
-	r = make_cert(c->ca, c->ca_key, &as, &cert, e);
+	if (r == 0)
+		r = make_cert(c->ca, c->ca_key, &as, &cert, e);
 	if (r == 0)
 		r = keep_copy(c, &want->ident, cert, e);
 	if (r == 0)
-		r = put_pair(c, prefix, cert, key, e);
-	explicit_bzero(key, strlen(key));
+		r = pair_put(&to, cert, key, e);
+	fd_close(to.dir);
+	if (key)
+		explicit_bzero(key, strlen(key));
 	return r;
 }
 
@@ -421,7 +439,10 @@ static int revoke_word(struct revocation *v, const char *word, struct err *e)
 	int r;
 
 	if (tls_ident_parse(word, strlen(word), &v->ident) < 0) {
-		r = certs_read(AT_FDCWD, word, &cert, e);
+		/* issue answers names of the directory. */
+		bool here = strchr(word, '/') || certs_there(AT_FDCWD, word);
+
+		r = certs_read(here ? AT_FDCWD : v->c->dir, word, &cert, e);
 		return r < 0 ? r : revoke_cert(v, cert, word, e);
 	}
 	r = each_pem(v->c, ISSUED, revoke_issued, v, e);

@@ -33,8 +33,18 @@ dsec-serve issue "$D" --client bob >/dev/null
 dsec-serve issue "$D" --client late --days 0 >/dev/null
 run dsec-serve issue "$D" --client ../x
 is "$status" 65 "a name is a name"
+issued=$(ls "$D/issued")
+run dsec-serve issue "$D" --client bob
+like "$err" "'bob.pem' is there already" "no certificate takes another's place"
+is "$(ls "$D/issued")" "$issued" "and none is issued that nobody has"
+run dsec-serve issue "$D" --client eve --out no-such-dir/eve
+is "$status $(ls "$D/issued")" "1 $issued" "nor is one for nowhere"
 is "$(openssl verify -CAfile "$D/ca.pem" "$D/bob.pem")" "$D/bob.pem: OK" \
 	"others can check them"
+
+file=$(dsec-serve issue "$D" --client gone | jq -r .file)
+is "$(dsec-serve revoke "$D" "$file" | jq -r '"\(.did) \(.identity)"')" \
+	"revoked dsec://client/gone" "one is revoked by the name it was told by"
 
 # --- a daemon -----------------------------------------------------------------
 
@@ -134,6 +144,18 @@ wait "$other"
 is "$(tail -n +2 "$T/revoked" | tr '\n' ' ')" 'cut in time refused ' \
 	"its connection is cut, and not resumed"
 like "$(client once bob)" '^refused' "nor is another let in"
+DSEC_CERT=$D/bob.pem DSEC_KEY=$D/bob.key DSEC_CA=$D/ca.pem \
+	run dsec --server "127.0.0.1:$port" ps
+is "$status" 77 "a client is told so"
+like "$err" "^dsec-serve: 127.0.0.1:$port: the peer refused this certificate: revoked" \
+	"and why"
+DSEC_CERT=$F/client.pem DSEC_KEY=$F/client.key DSEC_CA=$D/ca.pem \
+	run dsec --server "127.0.0.1:$port" ps
+is "$status" 77 "so is one of another authority"
+like "$err" 'certificate: of an authority that it does not know' "and why"
+told() { grep -q 'handshake was refused: .*dsec://client/bob is revoked' "$T/log"; }
+wait_for 10 told
+ok $? "the operator, too" || diag "$(cat "$T/log")"
 is "$(client once client)" hello "others are"
 exec 4>&-
 
