@@ -147,12 +147,13 @@ struct job {
 	struct part *parts;
 	void (*parts_end)(struct job *j);
 	unsigned pending; /* of the parts */
-	unsigned count, failed;
+	unsigned asked, count, failed;
 	bool more;  /* of a list than it was asked for, or than was kept */
 	bool plain; /* they were events: nothing of it can have failed */
 	struct err first; /* of those that failed; else of the missing */
 	json_t *found;	  /* what they answered: "record", "node" of each */
 	json_t *missing;  /* names of those that could not be asked */
+	json_t *lost;	  /* of those that were not, for they are lost */
 };
 
 struct control {
@@ -166,6 +167,7 @@ struct control {
 	struct conn_env env;
 	struct server *server;
 	struct watch *watch; /* or NULL */
+	struct refusals refusals;
 	struct audit *audit; /* or NULL */
 	struct member *members;
 	unsigned lookups; /* under way */

@@ -27,6 +27,7 @@ static void job_free(struct job *j)
 	json_decref(j->final);
 	json_decref(j->found);
 	json_decref(j->missing);
+	json_decref(j->lost);
 	free(j);
 }
 
@@ -366,6 +367,13 @@ static void on_ended(void *arg, const struct call *k, const json_t *rec)
 	watch_ended(c->watch, k, rec);
 }
 
+static void on_refused(void *arg, const struct err *why)
+{
+	struct control *c = arg;
+
+	watch_refused(c->watch, &c->refusals, why);
+}
+
 /* A token that is nobody's is not taken; a certificate without a binding may
  * bring one. */
 static int on_come(void *arg, struct client *cl, struct err *e)
@@ -410,4 +418,5 @@ const struct server_ops control_ops = {
 	.begin = on_begin,
 	.stop = on_stop,
 	.ended = on_ended,
+	.refused = on_refused,
 };

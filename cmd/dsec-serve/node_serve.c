@@ -349,11 +349,19 @@ static void ended(void *arg, const struct call *k, const json_t *rec)
 	watch_ended(w->watch, k, rec);
 }
 
+static void refused(void *arg, const struct err *why)
+{
+	struct worker *w = arg;
+
+	watch_refused(w->watch, &w->refusals, why);
+}
+
 const struct server_ops serve_ops = {
 	.may = may,
 	.begin = begin,
 	.stop = stop,
 	.ended = ended,
+	.refused = refused,
 };
 
 /* --- answers ------------------------------------------------------------- */

@@ -75,6 +75,7 @@ struct worker {
 	struct conn_env env;
 	struct server *server;
 	struct watch *watch; /* or NULL */
+	struct refusals refusals;
 	struct auth *auth;
 	struct keeping *keepings;
 	struct job *jobs[JOB_BUCKETS];

@@ -4,9 +4,12 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "serve/ops.h"
 #include "watch.h"
 #include "wire/exit.h"
+
+#define TOLD_MS 1000 /* between lines of the log on refused handshakes */
 
 enum {
 	M_UP,
@@ -16,6 +19,7 @@ enum {
 	M_REQUESTS,
 	M_SECONDS,
 	M_REFUSALS,
+	M_HANDSHAKES,
 	M_NODE_STATE,
 	M_NODE_DRAINING,
 	M_NODE_PRESSED,
@@ -41,6 +45,7 @@ static const struct metric table[M_LEN] = {
 	[M_REQUESTS] = {"dsec_requests_total", "Requests answered, by what came of them.", METRIC_COUNTER, 400, {"program", "op", "code"}},
 	[M_SECONDS] = {"dsec_request_seconds", "From the request to its last record.", METRIC_HISTOGRAM, 60, {"program", "op"}},
 	[M_REFUSALS] = {"dsec_refusals_total", "Requests that may be repeated: no room, busy.", METRIC_COUNTER, 40, {"program", "code"}},
+	[M_HANDSHAKES] = {"dsec_handshakes_refused_total", "Handshakes that failed, by reason.", METRIC_COUNTER, 8, {"reason"}},
 	[M_NODE_STATE] = {"dsec_node_state", "1 for the state a node is in.", METRIC_GAUGE, 4096, {"node", "state"}},
 	[M_NODE_DRAINING] = {"dsec_node_draining", "1 where no new sandboxes are taken.", METRIC_GAUGE, 4096, {"node"}},
 	[M_NODE_PRESSED] = {"dsec_node_pressed", "1 where anything would be refused for the moment.", METRIC_GAUGE, 4096, {"node"}},
@@ -123,6 +128,44 @@ void watch_ended(struct watch *w, const struct call *k, const json_t *rec)
 		json_decref(w->report);
 		w->report = json_incref((json_t *)(uintptr_t)rec);
 	}
+}
+
+static const char *reason_of(const struct err *why)
+{
+	switch (-why->r) {
+	case EKEYREVOKED:
+		return "revoked";
+	case EKEYEXPIRED:
+		return "expired";
+	case EACCES:
+		return "certificate";
+	case EKEYREJECTED:
+		return "by_client";
+	case ETIMEDOUT:
+		return "timeout";
+	case ECONNRESET:
+		return "broken_off";
+	default:
+		return "other";
+	}
+}
+
+void watch_refused(struct watch *w, struct refusals *r, const struct err *why)
+{
+	uint64_t now = clock_ms();
+
+	if (w)
+		metrics_add(w->m, M_HANDSHAKES, METRIC_VALUES(reason_of(why)),
+			    1);
+	if (strcmp(why->code, "permission"))
+		return;
+	if (r->told_ms && now - r->told_ms < TOLD_MS) {
+		r->untold++;
+		return;
+	}
+	log_info("a handshake was refused: %s (%u more since the last line)",
+		 why->msg, r->untold);
+	*r = (struct refusals){.told_ms = now};
 }
 
 /* --- nodes -----------------------------------------------------------------

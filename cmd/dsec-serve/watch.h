@@ -33,6 +33,16 @@ void watch_close(struct watch *w);
  * own report, it is kept. */
 void watch_ended(struct watch *w, const struct call *k, const json_t *rec);
 
+/*
+ * watch_refused(w, r, why): a handshake that failed.  Those of a certificate
+ * are told in the log, one a second and how many were not.
+ */
+struct refusals {
+	uint64_t told_ms;
+	unsigned untold;
+};
+void watch_refused(struct watch *w, struct refusals *r, const struct err *why);
+
 /* watch_node(w, name, state, report): what a node reports, or NULL; ${state} is
  * "live" or why it is not. */
 void watch_node(struct watch *w, const char *name, const char *state,

@@ -344,7 +344,8 @@ static void on_gone(void *arg, struct conn *c, const struct err *why)
 	struct server *s = cl->server;
 	struct call *k;
 
-	(void)c, (void)why;
+	if (!conn_peer(c) && why->r < 0 && s->conf.ops->refused)
+		s->conf.ops->refused(s->conf.arg, why);
 	while ((k = cl->calls)) {
 		cl->calls = k->next;
 		if (k->next)

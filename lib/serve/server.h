@@ -66,6 +66,9 @@ struct server_ops {
 	/* The client has gone: after CALL_LEFT of its calls.  NULL: not of
 	 * interest. */
 	void (*left)(void *arg, struct client *cl);
+	/* Nobody who may connect: the handshake failed.  NULL: not of
+	 * interest. */
+	void (*refused)(void *arg, const struct err *why);
 };
 
 struct server_limits {	   /* 0: what is in brackets */

@@ -136,13 +136,51 @@ static void lose(struct tls_stream *s, const struct err *why)
 	s->ops->lost(s->arg, &copy);
 }
 
+/* What is wrong with our certificate, if that is what the peer's alert says. */
+static const char *refusal(unsigned long code)
+{
+	switch (ERR_GET_LIB(code) == ERR_LIB_SSL ? ERR_GET_REASON(code) : 0) {
+	case SSL_R_SSLV3_ALERT_CERTIFICATE_REVOKED:
+		return "revoked";
+	case SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED:
+		return "expired";
+	case SSL_R_TLSV1_ALERT_UNKNOWN_CA:
+	case SSL_R_TLSV1_ALERT_DECRYPT_ERROR: /* of one that has its name */
+		return "of an authority that it does not know";
+	case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
+		return "there is none";
+	case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
+	case SSL_R_SSLV3_ALERT_UNSUPPORTED_CERTIFICATE:
+	case SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN:
+	case SSL_R_TLSV1_ALERT_ACCESS_DENIED:
+		return "not one that is good";
+	default:
+		return NULL;
+	}
+}
+
+/* A server that refuses a client's certificate says so when the client, for
+ * whom the handshake is over, has written more: the kernel tells him of the
+ * reset first, and keeps the alert. */
+static unsigned long last_words(struct tls_stream *s)
+{
+	char byte;
+
+	ERR_clear_error();
+	(void)SSL_read(s->ssl, &byte, 1);
+	return ERR_peek_error();
+}
+
 /* The reason of a failed call, of the verifier's before OpenSSL's. */
 static int failure(struct tls_stream *s, int ssl_error, int errnum,
 		   struct err *e)
 {
 	unsigned long code = ERR_peek_error();
-	const char *text = code ? ERR_reason_error_string(code) : NULL;
+	const char *text;
 
+	if (ssl_error == SSL_ERROR_SYSCALL && !s->server && s->up && !s->heard)
+		code = last_words(s);
+	text = code ? ERR_reason_error_string(code) : NULL;
 	s->broken = true;
 	ERR_clear_error();
 	if (s->why.r < 0) {
@@ -150,6 +188,13 @@ static int failure(struct tls_stream *s, int ssl_error, int errnum,
 			*e = s->why;
 		return s->why.r;
 	}
+	if (refusal(code))
+		return err_set(e, -EKEYREJECTED, "permission",
+			       "the peer refused this certificate: %s",
+			       refusal(code));
+	if (ERR_GET_REASON(code) == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE)
+		return err_set(e, -EACCES, "permission",
+			       "the peer has no certificate");
 	if (ssl_error == SSL_ERROR_SYSCALL && errnum)
 		return err_sys(e, errnum, "TLS");
 	if (!text || ERR_GET_REASON(code) == SSL_R_UNEXPECTED_EOF_WHILE_READING)
@@ -351,6 +396,7 @@ ssize_t tls_stream_read(struct tls_stream *s, void *data, size_t cap,
 	errno = 0;
 	n = SSL_read(s->ssl, data, cap > INT_MAX ? INT_MAX : (int)cap);
 	errnum = errno;
+	s->heard |= n > 0;
 	if (n > 0)
 		return n;
 	why = SSL_get_error(s->ssl, n);

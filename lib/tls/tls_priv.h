@@ -32,6 +32,7 @@ struct tls_stream {
 	int fd;
 	unsigned round;
 	bool server, up;
+	bool heard;	       /* bytes came */
 	bool in, out;	       /* watched for */
 	bool read_wants_write; /* what hinders the last read */
 	bool write_wants_read; /* ... the last write */
