@@ -74,6 +74,17 @@ static void missing(struct job *j, const struct member *m,
 		json_array_append_new(j->missing, json_string(m->name));
 }
 
+/* It is not waited for; what it had is not there, which is said. */
+static void skip(struct job *j, const struct member *m)
+{
+	if (j->failed == 0 && !j->missing && !j->lost)
+		member_gone(m, &j->first);
+	if (!j->lost)
+		j->lost = json_array();
+	if (j->lost)
+		json_array_append_new(j->lost, json_string(m->name));
+}
+
 static void forget_parts(struct job *j)
 {
 	struct part *p;
@@ -175,12 +186,19 @@ static void ask_all(struct job *j, json_t *req, struct member *only, bool keep,
 	j->count = j->failed = 0;
 	json_decref(j->found);
 	json_decref(j->missing);
+	json_decref(j->lost);
 	j->found = json_array();
-	j->missing = NULL;
+	j->missing = j->lost = NULL;
+	j->asked = 0;
 	j->pending = 1;
 	while ((m = member_node(j->c, m))) {
-		if (only ? m != only : member_state(m) == MEMBER_LOST)
+		if (only && m != only)
 			continue;
+		if (!only && member_state(m) == MEMBER_LOST) {
+			skip(j, m);
+			continue;
+		}
+		j->asked++;
 		r = ask_one(j, m, req, keep, &e);
 		if (r == -EMSGSIZE || r == -ENOMEM) {
 			job_fail(j, &e);
@@ -214,6 +232,28 @@ void many_look(struct job *j, json_t *req, struct member *only,
 	job_fail(j, &e);
 }
 
+/* Of nobody there is an answer: then that is it, whatever was asked. */
+static size_t unheard(const struct job *j)
+{
+	size_t away = json_array_size(j->missing);
+
+	return away == j->asked ? away + json_array_size(j->lost) : 0;
+}
+
+/* Their sandboxes are not among what is told. */
+static void name_missing(const struct job *j, json_t *rec)
+{
+	json_t *names = json_array();
+
+	if (names && j->missing)
+		json_array_extend(names, j->missing);
+	if (names && j->lost)
+		json_array_extend(names, j->lost);
+	if (json_array_size(names) > 0)
+		json_object_set(rec, "missing", names);
+	json_decref(names);
+}
+
 /* The end of what all were asked; ${next}: of a page, the last of more. */
 static void told(struct job *j, size_t count, size_t bad, const char *next)
 {
@@ -228,16 +268,16 @@ static void told(struct job *j, size_t count, size_t bad, const char *next)
 					    json_integer((json_int_t)bad));
 		if (next)
 			json_object_set_new(rec, "next", json_string(next));
-		/* Their sandboxes are not in the list. */
-		if (j->missing)
-			json_object_set(rec, "missing", j->missing);
+		name_missing(j, rec);
 	}
 	job_end(j, rec);
 }
 
 static void many_told(struct job *j)
 {
-	told(j, j->count, j->failed + json_array_size(j->missing), NULL);
+	size_t away = json_array_size(j->missing), all = unheard(j);
+
+	told(j, j->count, j->failed + (all ? all : away), NULL);
 }
 
 void many_begin(struct job *j)
@@ -333,7 +373,7 @@ static void list_told(struct job *j)
 		job_fail(j, &e);
 		return;
 	}
-	told(j, n, j->failed, next);
+	told(j, n, j->failed + unheard(j), next);
 }
 
 void list_begin(struct job *j)

@@ -200,11 +200,21 @@ ok $? "a node that is gone is away"
 rec=$(one exec "{\"sandbox\":\"$id\",\"command\":\"true\"}")
 is "$(field "$rec" .error.code)" node_away "its sandboxes cannot be reached"
 like "$(field "$rec" .error.retry_after_ms)" '^[0-9]+$' "for now"
+silent() { # CODE: all there is to ask cannot be asked
+	run ask ps
+	json_is "$(printf '%s\n' "$out" | jq -c 'select(has("ok"))')" \
+		"[false,\"$1\",[\"one\"]]" "a list without any node is none ($1)" \
+		'[.ok, .error.code, .missing]'
+	like "$err" 'node one could not be asked' "which is said"
+	isnt "$status" 0 "and fails"
+}
+silent node_away
 wait_for 20 is_state lost
 ok $? "after lost_ms it is lost, and listed still"
 json_is "$(one exec "{\"sandbox\":\"$id\",\"command\":\"true\"}")" \
 	'["node_lost",true,null]' "so are its sandboxes, and nobody need wait" \
 	'[.error.code, .error.infra, .error.retry_after_ms]'
+silent node_lost
 json_is "$(timeout 60 python3 "$here/serve_client.py" "$D" "$to" one \
 	"{\"program\":\"ps\",\"op\":\"wait\",\"sandbox\":\"$id\"}")" \
 	'[true,"stopped","node-lost",true]' "who waits for one is told its end" \
