@@ -250,6 +250,23 @@ is "$(jq -s 'map(select(.ok)) | length' <"$T/keyed")" 3 \
 json_is "$(one '{"program":"ps","task":"k"}')" '3' 'and are made once' .count
 one '{"program":"pause","task":"k","op":"stop","grace_ms":0}' >/dev/null
 
+# Nothing of a keeper that is gone is used for what it had answered before (a
+# build with SAN=address sees it).
+client ended a <"$T/in" >"$T/ended" &
+h=$!
+exec 8>"$T/in"
+wait_for 20 grep -q ended "$T/ended" || diag "$(cat "$T/ended")"
+p=keeper old=$(process keeper) was=$(process worker)
+kill -9 "$old"
+wait_for 10 renewed
+echo >&8
+wait "$h"
+exec 8>&-
+json_is "$(tail -1 "$T/ended")" '[true,0]' \
+	'a command that had ended before its keeper died has its end' '[.ok,.exit_code]'
+json_is "$(one '{"program":"ps","sandbox":"a"}')" true 'the next one answers' .ok
+is "$(process worker)" "$was" 'the same worker'
+
 # A keeper that takes no orders, more than a socket holds, stops nobody.
 p=worker stuck=$(process keeper)
 old=$(process worker)
@@ -307,6 +324,16 @@ json_is "$(cat "$T/storm")" '[true,[]]' 'and no call comes to nothing' '[.done,.
 two() { [ "$(wc -w <"/proc/$node/task/$node/children")" -eq 2 ]; }
 wait_for 10 two
 ok $? 'the old ones have gone'
+
+printf %s "$T/not-there" >"$DSEC_RUN/serve/upgrade"
+kill -USR2 "$node"
+failed() { grep -q "run '$T/not-there'" "$T/log"; }
+wait_for 10 failed
+ok $? 'an upgrade to what is not there fails'
+p=worker old=$(process worker)
+kill -9 "$old"
+wait_for 10 renewed
+json_is "$(one '{"program":"ping"}')" true 'and what it is goes on being started' .ok
 
 # --- drain, reload, end -----------------------------------------------------
 

@@ -466,6 +466,21 @@ def untaken(new, sandbox):
     show(**c.until(1))
 
 
+def ended(new, sandbox):
+    """An attached command that has ended, but for output that is not taken;
+    cancelled when a line is read."""
+    c, other = new(), new()
+    c.send(id=1, program="exec", sandbox=sandbox, attach=True,
+           command="head -c 300000 /dev/zero")
+    exec_id = c.until(1, "started")["exec"]
+    other.ask(program="exec", op="wait", sandbox=sandbox, exec=exec_id)
+    other.ask(program="ps", sandbox=sandbox)
+    print("ended", flush=True)
+    sys.stdin.readline()
+    c.send(id=2, cancel=1)
+    show(**c.until(1))
+
+
 def cancelled(new, sandbox):
     """An attached command that is cancelled, and not waited for."""
     c = new()

@@ -338,6 +338,112 @@ static void test_loop(void)
 	ok(verify(path).lines == 110 && !verify(path).bad_line, "as a chain");
 }
 
+/* One that is behind another's sync, and one for which there is no room. */
+struct behind {
+	struct audit_wait first, second, third, in_file;
+	struct audit *a;
+	struct loop *l;
+	struct rlimit was;
+	int second_r, third_r;
+};
+
+static void on_in_file(struct audit_wait *w, int r, const struct err *why)
+{
+	struct behind *b = w->arg;
+
+	(void)r;
+	(void)why;
+	loop_stop(b->l, 0);
+}
+
+static void on_first(struct audit_wait *w, int r, const struct err *why)
+{
+	struct behind *b = w->arg;
+	struct rlimit little = b->was;
+
+	(void)r;
+	(void)why;
+	little.rlim_cur = 1;
+	setrlimit(RLIMIT_FSIZE, &little);
+	if (audit_add(b->a, &entry, &b->third, NULL) < 0)
+		abort();
+}
+
+static void on_second(struct audit_wait *w, int r, const struct err *why)
+{
+	struct behind *b = w->arg;
+
+	(void)why;
+	b->second_r = r;
+	loop_stop(b->l, 0);
+}
+
+static void on_third(struct audit_wait *w, int r, const struct err *why)
+{
+	struct behind *b = w->arg;
+
+	(void)why;
+	b->third_r = r;
+}
+
+static void on_never(struct loop *l, struct loop_timer *t)
+{
+	(void)t;
+	loop_stop(l, 0);
+}
+
+/* ${w} and one that is told when both are in the file. */
+static void add_and_wait(struct behind *b, struct audit_wait *w)
+{
+	if (audit_add(b->a, &entry, w, NULL) < 0 ||
+	    audit_add(b->a, &entry, &b->in_file, NULL) < 0)
+		abort();
+	loop_run(b->l, NULL);
+}
+
+static pid_t only_child(void)
+{
+	int pid = 0;
+	FILE *f = fopen("/proc/thread-self/children", "re");
+
+	if (!f || fscanf(f, "%d", &pid) != 1 || pid <= 1)
+		abort();
+	fclose(f);
+	return pid;
+}
+
+static void test_full_behind(void)
+{
+	struct behind b = {.second_r = 1, .third_r = 1};
+	struct loop_timer never = {.fn = on_never};
+	pid_t child;
+
+	unlink(path);
+	getrlimit(RLIMIT_FSIZE, &b.was);
+	b.first = (struct audit_wait){.fn = on_first, .arg = &b};
+	b.second = (struct audit_wait){.fn = on_second, .arg = &b};
+	b.third = (struct audit_wait){.fn = on_third, .arg = &b};
+	b.in_file = (struct audit_wait){.fn = on_in_file,
+					.arg = &b,
+					.written = true};
+	if (loop_new(&b.l, NULL) < 0)
+		abort();
+	b.a = start(b.l);
+	child = only_child();
+	kill(child, SIGSTOP); /* the sync lasts */
+	add_and_wait(&b, &b.first);
+	add_and_wait(&b, &b.second);
+	loop_timer_set(b.l, &never, clock_ms() + 10000);
+	kill(child, SIGCONT);
+	loop_run(b.l, NULL);
+	setrlimit(RLIMIT_FSIZE, &b.was);
+	ok(b.third_r < 0, "for one there is no room");
+	is_int(b.second_r, 0, "what was in the file before gets to the disk");
+	loop_timer_set(b.l, &never, 0);
+	audit_close(b.a);
+	loop_free(b.l);
+}
+
 static bool append_only(bool on)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC), flags = 0;
@@ -420,6 +526,7 @@ int main(void)
 	test_busy();
 	test_moved();
 	test_loop();
+	test_full_behind();
 	test_spoilt();
 	test_behind();
 	unlink(path);
