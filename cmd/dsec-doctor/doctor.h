@@ -76,6 +76,11 @@ void check_mounts(struct doctor *d);
 void check_cgroup(struct doctor *d);
 void check_limits(struct doctor *d);
 void check_node(struct doctor *d);
+/* check_config(d): would the configuration, or admission, refuse launches?
+ * check_services(d, net): are the files of semantic names right? */
+void check_config(struct doctor *d);
+struct netconf;
+void check_services(struct doctor *d, const struct netconf *net);
 void check_pool(struct doctor *d);
 void check_dead(struct doctor *d);
 

@@ -88,6 +88,7 @@ void check_network(struct doctor *d)
 	uplink_conf_of(&conf, &c);
 	check_uplink(d, &c);
 	check_addresses(d, &conf);
+	check_services(d, &conf);
 	if (uplink_clash(&c, &e) < 0)
 		d_finding(d, "network", SEV_WARNING, NULL, "%s", e.msg);
 }

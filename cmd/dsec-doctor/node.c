@@ -139,6 +139,8 @@ void check_node(struct doctor *d)
 	}
 	if (lib)
 		check_space(d, d->tree.lib);
+	if (run && lib)
+		check_config(d);
 	check_programs(d);
 	check_profiles(d);
 }

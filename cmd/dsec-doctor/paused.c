@@ -28,7 +28,8 @@ static void check_engine(struct doctor *d)
 	}
 	d_feature(d, "checkpoint", false);
 	d_text(d, "checkpoint_why", e.msg);
-	d_finding(d, "checkpoint", SEV_INFO,
+	d_finding(d, "checkpoint",
+		  !strcmp(e.code, "configuration") ? SEV_ERROR : SEV_INFO,
 		  !strcmp(e.code, "unsupported") ? "make deps" : NULL,
 		  "no pause to disk, no fork with memory: %s", e.msg);
 }

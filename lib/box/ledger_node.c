@@ -277,6 +277,7 @@ int ledger_now(const struct ledger *l, const struct admit_amounts *claim,
 	now->tasks = si.procs;
 	if (now->tasks_max > UINT16_MAX) /* which is all that procs can tell */
 		now->tasks = count_tasks(si.procs);
+	now->disk = l->tree->lib;
 	now->disk_free_mb = UINT64_MAX;
 	if (statvfs(l->tree->lib, &vfs) == 0)
 		now->disk_free_mb = (uint64_t)vfs.f_bavail * vfs.f_frsize / MB;

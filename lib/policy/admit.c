@@ -129,13 +129,19 @@ static int decide_sums(const struct admit_node *node,
 	return 0;
 }
 
-static int pressed(struct err *e, const char *code, const char *what,
-		   uint64_t is, uint64_t bound)
+/* What is so against what may be: "WHOSE has IS UNIT, BOUND are HOW (KNOB)". */
+struct bound {
+	const char *code, *whose, *unit, *how, *knob;
+	uint64_t is, bound;
+};
+
+static int pressed(struct err *e, const struct bound *b)
 {
 	int r;
 
-	r = err_set(e, -EAGAIN, code, "%s: %" PRIu64 ", bound %" PRIu64, what,
-		    is, bound);
+	r = err_set(e, -EAGAIN, b->code,
+		    "%s has %" PRIu64 " %s, %" PRIu64 " are %s (%s)", b->whose,
+		    b->is, b->unit, b->bound, b->how, b->knob);
 	if (e) {
 		e->infra = true;
 		e->retry_after_ms = RETRY_PRESSURE_MS;
@@ -143,39 +149,67 @@ static int pressed(struct err *e, const char *code, const char *what,
 	return r;
 }
 
+static int decide_memory(const struct admit_node *node,
+			 const struct admit_amounts *claim, struct err *e)
+{
+	const struct admit_now *now = &node->now;
+	const struct admit_rules *rules = &node->rules;
+	uint64_t start = claim->memory_mb < START_MB ? claim->memory_mb
+						     : START_MB;
+	uint64_t least = plus(rules->memory_reserve_mb, start);
+	uint64_t swap = times_milli(now->swap_mb, rules->swap_max_milli);
+	uint64_t swapped = now->swap_mb - now->swap_free_mb;
+
+	if (now->memory_available_mb < least)
+		return pressed(e,
+			       &(struct bound){"pressure", "the node",
+					       "MiB of memory available",
+					       "needed",
+					       "node.json: memory_reserve_mb",
+					       now->memory_available_mb,
+					       least});
+	if (now->memory_full_milli > rules->pressure_max_milli)
+		return pressed(
+			e, &(struct bound){"pressure", "the node",
+					   "thousandths of its time stalled on "
+					   "memory",
+					   "allowed", "node.json: pressure_max",
+					   now->memory_full_milli,
+					   rules->pressure_max_milli});
+	if (rules->memory_overcommit > 1000 && swapped > swap)
+		return pressed(
+			e, &(struct bound){"pressure", "the node",
+					   "MiB of swap in use", "allowed",
+					   "node.json: memory_overcommit is "
+					   "above 1",
+					   swapped, swap});
+	return 0;
+}
+
 static int decide_now(const struct admit_node *node,
 		      const struct admit_amounts *claim, struct err *e)
 {
 	const struct admit_now *now = &node->now;
-	const struct admit_rules *rules = &node->rules;
-	uint64_t start, least;
+	uint64_t most = now->tasks_max - now->tasks_max / 8;
+	int r = decide_memory(node, claim, e);
 
-	start = claim->memory_mb < START_MB ? claim->memory_mb : START_MB;
-	least = plus(rules->memory_reserve_mb, start);
-	if (now->memory_available_mb < least)
-		return pressed(e, "pressure",
-			       "the node is short of memory, MiB available",
-			       now->memory_available_mb, least);
-	if (now->memory_full_milli > rules->pressure_max_milli)
-		return pressed(e, "pressure",
-			       "the node stalls on memory, thousandths of time",
-			       now->memory_full_milli,
-			       rules->pressure_max_milli);
-	if (rules->memory_overcommit > 1000 &&
-	    now->swap_mb - now->swap_free_mb >
-		    times_milli(now->swap_mb, rules->swap_max_milli))
-		return pressed(e, "pressure", "swap is full, MiB in use",
-			       now->swap_mb - now->swap_free_mb,
-			       times_milli(now->swap_mb,
-					   rules->swap_max_milli));
-	if (now->disk_free_mb < rules->disk_reserve_mb)
-		return pressed(e, "disk",
-			       "the disk of DSEC_LIB is full, MiB free",
-			       now->disk_free_mb, rules->disk_reserve_mb);
+	if (r < 0)
+		return r;
+	if (now->disk_free_mb < node->rules.disk_reserve_mb)
+		return pressed(e, &(struct bound){"disk",
+						  now->disk ? now->disk
+							    : "the disk",
+						  "MiB free", "kept",
+						  "node.json: disk_reserve_mb",
+						  now->disk_free_mb,
+						  node->rules.disk_reserve_mb});
 	/* Leave room to list, stop and log in. */
-	if (now->tasks_max && now->tasks > now->tasks_max - now->tasks_max / 8)
-		return pressed(e, "count", "the node has too many processes",
-			       now->tasks, now->tasks_max - now->tasks_max / 8);
+	if (now->tasks_max && now->tasks > most)
+		return pressed(
+			e, &(struct bound){"count", "the node", "processes",
+					   "allowed",
+					   "of kernel.pid_max and threads-max",
+					   now->tasks, most});
 	return 0;
 }
 

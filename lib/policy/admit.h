@@ -39,6 +39,7 @@ struct admit_now {
 	uint64_t memory_full_milli;   /* PSI: memory, full, avg10 */
 	uint64_t swap_mb, swap_free_mb;
 	uint64_t disk_free_mb; /* UINT64_MAX: not known */
+	const char *disk;      /* of what: borrowed, or NULL */
 	uint64_t tasks;	       /* processes and threads of the node */
 	uint64_t tasks_max;    /* 0: not known */
 	bool draining;

@@ -27,6 +27,28 @@ like "$(addresses 100.96.0.0/24 255)" '/24.* 254 addresses .* 255 uid ranges' \
 	"fewer addresses than slots: told"
 is "$(addresses 100.96.0.0/24 254)" "" "as many: nothing to tell"
 
+# --- what every launch would be refused for, in the words of a launch
+unfit() { # FILE TEXT CHECK ERE
+	echo "$2" >"$DSEC_CONFIG/$1"
+	run dsec-doctor --json --only node
+	like "$status $(field "$out" '.findings[]|select(.severity=="error")|
+		.check+": "+.why')" "^1 $3: .*$4" "$1 with $2: no node is fit with it"
+	rm "$DSEC_CONFIG/$1"
+}
+mkdir "$DSEC_CONFIG/net.d"
+unfit node.json '{"cpu_overcomit":5}' configuration "node.json.*'cpu_overcomit'"
+unfit images.json '{"stor":"/x"}' configuration "images.json.*'stor'"
+unfit net.json '{"poool":"100.96.0.0/16"}' network "net.json.*'?poool"
+unfit broker.json '{"endpoint":{}}' configuration "broker.json.*'?endpoint"
+unfit net.d/our.json '{"v":1,"name":"our"}' configuration 'net.d/our.json'
+unfit node.json '{"disk_reserve_mb":1000000000}' admission \
+	"every launch is refused: $DSEC_LIB has .* MiB free, 1000000000 are kept"
+echo '{"disk_reserve_mb":1000000000}' >"$DSEC_CONFIG/node.json"
+rec=$(echo '{}' | dsec-run 2>"$T/.err")
+like "$(field "$rec" .error.message)" 'MiB free, .* disk_reserve_mb' \
+	"which is what a launch is told"
+rm "$DSEC_CONFIG/node.json"
+
 s=$(create '{}')
 run timeout 30 dsec-pause --stop "$s"
 leak_start

@@ -77,7 +77,13 @@ static void test_now(void)
 	refused(&n, &a, "pressure", true, "stalls");
 	n = node();
 	n.now.disk_free_mb = n.rules.disk_reserve_mb - 1;
+	n.now.disk = "/lib";
 	refused(&n, &a, "disk", true, "the disk is full");
+	(void)admit_decide(&n, &a, &e);
+	is_str(e.msg,
+	       "/lib has 127 MiB free, 128 are kept (node.json: "
+	       "disk_reserve_mb)",
+	       "... and which, and what it is held to");
 	n = node();
 	n.now.tasks = 876;
 	refused(&n, &a, "count", true, "too many processes");
