@@ -611,9 +611,12 @@ static int put_new(struct audit *a, const char *path, struct err *e)
 		r = carry_on(a, e);
 	if (r == 0 && rename(path, a->path) < 0)
 		r = err_sys(e, errno, "name '%s'", a->path);
+	else if (r == 0)
+		r = sync_dir(path = a->path, e);
+	/* It is written on where it was: nothing goes on from here. */
 	if (r < 0)
 		(void)unlink(path);
-	return r < 0 ? r : sync_dir(a->path, e);
+	return r;
 }
 
 int audit_reopen(struct audit *a, struct err *e)

@@ -297,6 +297,26 @@ wait_for 20 test -s "$D/denied.jsonl"
 is "$(jq -r .program "$D/denied.jsonl")" hello \
 	"in its log is what it turned away itself"
 
+# It is moved away, and the new one's name does not last.
+if command -v strace >"$T/null"; then
+	strace -f -e inject=fsync:error=EIO:when=1 -p "$control" \
+		-o "$T/strace" 2>"$T/attached" &
+	pids="$pids $!"
+	wait_for 20 grep -q attached "$T/attached"
+	mv "$D/denied.jsonl" "$D/denied.jsonl.1"
+	kill -HUP "$control"
+	wait_for 20 grep -q "sync '$D/'" "$T/log"
+	ok $? "a log that cannot go on in a new file is told of"
+	ok "$([ ! -e "$D/denied.jsonl" ]; echo $?)" "... and none is left"
+	kill -HUP "$control"
+	wait_for 20 test -s "$D/denied.jsonl"
+	ok $? "... so that it goes on in one when it is told again"
+	run dsec-serve audit verify "$D/denied.jsonl.1" "$D/denied.jsonl"
+	is "$status" 0 "... as one log" || diag "$out"
+else
+	skip "a log that cannot go on in a new file" "no strace"
+fi
+
 stub peer dddd
 rules peer '{"when":{"program":"nodes"},"say":[{"event":"node","name":"four","address":"127.0.0.9:1","code":""},{"ok":true,"count":1}]}'
 jq --arg a "$address" '.control.peers = [{name:"peer",address:$a}]' \
