@@ -182,6 +182,12 @@ static void on_dialed(void *arg, int fd, const struct netaddr *addr)
 	struct conn *n = arg;
 
 	n->dial = NULL;
+	/* What is denied may have changed since it was begun. */
+	if (fd >= 0 && !addr_may(n, addr)) {
+		pump_reset(fd);
+		n->addr = *addr;
+		fd = -EACCES;
+	}
 	if (fd == -EACCES)
 		proxy_conn_refuse(n, "private");
 	else if (fd == -EMFILE || fd == -ENFILE)

@@ -159,6 +159,30 @@ is "$(client sb echo other.test 7 same)" same "and nothing has changed"
 $NETCTL policy sb "$POLICY" >"$T/o"
 is "$(client sb echo allowed.test 7 back)" back "loosened again"
 
+# --- an address that is denied while it is being connected to ----------------
+LATE='{"domain":"dead.test","ports":[7]}'
+$NETCTL policy sb "{\"allow\":[$LATE]}" >"$T/o"
+client sb echo dead.test 7 late >"$T/late" &
+HOLD=$!
+one_connection() { [ "$(stat_of connections)" = 1 ]; }
+wait_for 30 one_connection
+$NETCTL policy sb "{\"allow\":[$LATE],\"deny\":[{\"cidr\":\"198.51.100.99/32\"}]}" >"$T/o"
+in_world ip addr add 198.51.100.99/32 dev lo
+in_world python3 -c '
+import socket
+s = socket.create_server(("198.51.100.99", 7))
+c = s.accept()[0]
+c.sendall(c.recv(9))
+c.close()' &
+LISTEN=$!
+wait $HOLD
+is "$(cat "$T/late")" reset "is not joined with when it answers after all"
+kill $LISTEN 2>/dev/null
+wait $LISTEN
+is "$(jq -r 'select(.name == "dead.test" and .port == 7) | "\(.addr) \(.why)"' "$T/sb/denied.jsonl")" \
+	"198.51.100.99 private" "denied: the address"
+$NETCTL policy sb "$POLICY" >"$T/o"
+
 # --- no descriptors --------------------------------------------------------
 helper_end
 box_end sb
