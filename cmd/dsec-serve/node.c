@@ -149,7 +149,6 @@ static void on_tick(struct loop *l, struct loop_timer *t)
 
 	if (serveconf_stamp(s->dirfd, &s->conf, &s->conf.node) != s->stamp)
 		reload(s);
-	children_link(s);
 	loop_timer_set(l, t, clock_ms() + TICK_MS);
 }
 

@@ -175,7 +175,6 @@ static void link_them(struct child *keeper, struct child *worker)
 	if (!keeper || !worker)
 		return;
 	worker->linked_ms = clock_ms();
-	worker->unlinked = true;
 	if (json_pack_or(&line, NULL, "{ss s[s]}", "op", "channel", "fds",
 			 "channel") < 0 ||
 	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0,
@@ -183,16 +182,8 @@ static void link_them(struct child *keeper, struct child *worker)
 		log_info("no way between keeper and worker");
 		return;
 	}
-	worker->unlinked = false;
 	order(keeper, line, &s[0], 1);
 	order(worker, line, &s[1], 1);
-}
-
-void children_link(struct starter *s)
-{
-	for (struct child *c = s->children; c; c = c->next)
-		if (c->unlinked && !c->dead)
-			link_them(current(s, ROLE_KEEPER), c);
 }
 
 static void tell_all(struct child *c)
@@ -249,11 +240,8 @@ static void on_said(struct child *c, const char *event, const json_t *line)
 	if (!strcmp(event, "ready"))
 		on_ready(c->starter, line);
 	/* A keeper that has ended is replaced, and its successor linked. */
-	if (strcmp(event, "alone") != 0 || c->role != ROLE_WORKER)
-		return;
-	if (clock_ms() - c->linked_ms < LINK_MS)
-		c->unlinked = true;
-	else
+	if (!strcmp(event, "alone") && c->role == ROLE_WORKER &&
+	    clock_ms() - c->linked_ms >= LINK_MS)
 		link_them(current(c->starter, ROLE_KEEPER), c);
 }
 

@@ -23,7 +23,6 @@ struct child {
 	uint64_t since_ms;
 	struct loop_timer late; /* set while it has orders to take */
 	uint64_t linked_ms;	/* of a worker: when it was given a keeper */
-	bool unlinked;		/* it lacks one, and is given it soon */
 	bool retiring, dead;
 };
 
@@ -64,8 +63,6 @@ void children_reap(struct starter *s);
 void child_retire(struct child *c);
 /* children_reload(s): tell all of them what serve.json says now. */
 void children_reload(struct starter *s);
-/* children_link(s): workers that still lack a keeper; for every second. */
-void children_link(struct starter *s);
 /* children_reopen(s): the audit log may have been moved away. */
 void children_reopen(struct starter *s);
 /* children_busy(s): has one of them not taken all its orders yet? */

@@ -438,7 +438,7 @@ static void on_tick(struct loop *l, struct loop_timer *t)
 	if (w->nwaiting)
 		jobs_expire(w);
 	if (w->started)
-		tell_alone(w); /* nor is that sure to be heard at once */
+		tell_alone(w); /* until it is heard, and could be mended */
 	settle(w);
 	loop_timer_set(l, t, clock_ms() + TICK_MS);
 }

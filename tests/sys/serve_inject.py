@@ -265,6 +265,22 @@ def no_accept(address, name, how):
           what + ": who comes later too")
 
 
+def relinked(address, how):
+    """A keeper is gone, and the way to the next cannot be made at once."""
+    c = Client(DIR, address)
+    worker, end = process("worker"), time.monotonic() + 20
+    with Inject("node", how) as i:
+        # It sees that its keeper is gone when the way could not be made.
+        os.kill(worker, signal.SIGSTOP)
+        os.kill(process("keeper"), signal.SIGKILL)
+        while not i.hits() and time.monotonic() < end:
+            time.sleep(0.01)
+        os.kill(worker, signal.SIGCONT)
+        rec = c.ask(id="x", program="ps", sandbox="standing")
+    check(i.hits() > 0 and rec["ok"], "node: %s: a worker finds the next "
+          "keeper" % how, "%d were injected" % i.hits(), rec)
+
+
 def no_spin(address, name, how):
     """A program's pipe that is ready and cannot be written to."""
     what = "%s: %s" % (name, how)
@@ -394,6 +410,7 @@ GROUPS = {
         (no_accept, NODE, "worker", "accept4 error=EPERM"),
         (no_accept, NODE, "worker", "epoll_ctl error=ENOSPC"),
         (no_memory, NODE, "worker"),
+        (relinked, NODE, "socketpair error=EMFILE:when=2"),
         (case, NODE, "worker", "sendmsg error=ENOMEM:when=1..5"),
         (case, NODE, "worker", "recvmsg,sendmsg " + EINTR),
         (case, NODE, "worker", "epoll_wait " + EINTR),
