@@ -28,6 +28,31 @@ static unsigned lines_of(int fd, char *text, size_t size)
 	return lines;
 }
 
+/* One that is half full is filled slowly. */
+static void half_full(struct loop *l, int fd, const struct denied_event *ev)
+{
+	struct loop_timer t = {.fn = on_stop};
+	struct denied *d = NULL;
+	struct stat st;
+	off_t size;
+
+	if (ftruncate(fd, DENIED_MAX / 2) < 0 || lseek(fd, 0, SEEK_END) < 0 ||
+	    denied_new(l, fcntl(fd, F_DUPFD_CLOEXEC, 3), &d, NULL) < 0)
+		abort();
+	for (int i = 0; i < 60; i++)
+		denied_add(d, ev);
+	fstat(fd, &st);
+	ok(st.st_size > DENIED_MAX / 2, "a burst is written still");
+	size = st.st_size;
+	loop_timer_set(l, &t, clock_ms() + 300);
+	loop_run(l, NULL);
+	denied_add(d, ev);
+	fstat(fd, &st);
+	is_int((long long)st.st_size, (long long)size,
+	       "but not as many a second as before");
+	denied_free(d);
+}
+
 int main(void)
 {
 	const struct netaddr addr = netaddr_v4(htonl(0xc6336401));
@@ -41,7 +66,6 @@ int main(void)
 	int fd = memfd_create("denied", MFD_CLOEXEC);
 	struct denied *d = NULL;
 	uint64_t total = 500;
-	off_t size;
 	struct loop *l = NULL;
 	struct err e = {0};
 	json_t *o = NULL;
@@ -64,22 +88,7 @@ int main(void)
 	       "the rest is told when all is quiet");
 	ok(strstr(text, "\"n\":449}") != NULL, "with how many there were");
 
-	/* One that is half full is filled slowly. */
-	if (ftruncate(fd, DENIED_MAX / 2) < 0 || lseek(fd, 0, SEEK_END) < 0)
-		abort();
-	denied_free(d);
-	is_int(denied_new(l, fcntl(fd, F_DUPFD_CLOEXEC, 3), &d, &e), 0, "new");
-	for (int i = 0; i < 60; i++)
-		denied_add(d, &ev);
-	fstat(fd, &st);
-	ok(st.st_size > DENIED_MAX / 2, "a burst is written still");
-	size = st.st_size;
-	loop_timer_set(l, &t, clock_ms() + 300);
-	loop_run(l, &e);
-	denied_add(d, &ev);
-	fstat(fd, &st);
-	is_int((long long)st.st_size, (long long)size,
-	       "but not as many a second as before");
+	half_full(l, fd, &ev);
 	denied_total(d, &total);
 	is_int((long long)denied_count(d), 500,
 	       "counted on where it is told to");
