@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "base/sig.h"
 #include "base/version.h"
 #include "box/spec.h"
 #include "run.h"
@@ -95,12 +96,26 @@ static int take_flags(int argc, char **argv, json_t *req, bool *ret_one,
 	return 0;
 }
 
+int run_signals(struct err *e)
+{
+	static const int all[] = {SIGINT, SIGTERM};
+	int heard[array_len(all)];
+	struct sigaction was;
+	size_t n = 0;
+
+	for (size_t i = 0; i < array_len(all); i++)
+		if (sigaction(all[i], NULL, &was) < 0 ||
+		    was.sa_handler != SIG_IGN)
+			heard[n++] = all[i];
+	return sig_block(heard, n, e);
+}
+
 static int one(const struct tree *t, json_t *req, struct err *e)
 {
 	bool raw = json_flag(req, "rm") && !arg_detach;
 	auto_json json_t *rec = NULL;
 	struct creator c;
-	int r;
+	int r, sig;
 
 	r = field_check(run_fields, run_fields_len, req, e);
 	if (r < 0)
@@ -122,8 +137,11 @@ static int one(const struct tree *t, json_t *req, struct err *e)
 		json_object_set_new(req, "wait", json_true());
 	if (raw) /* and then this process ends, which closes everything */
 		return one_shot_raw(&c, req, e);
-	r = request_do(&c, req, -1, &rec, e);
+	sig = run_signals(e);
+	r = sig < 0 ? sig : request_do(&c, req, sig, &rec, e);
 	creator_close(&c);
+	if (sig >= 0)
+		fd_close(sig);
 	return r < 0 ? r : record_write(STDOUT_FILENO, rec, e);
 }
 
@@ -139,7 +157,7 @@ static int fail(const json_t *req, const struct err *e, bool one_request)
 	if (one_request && json_flag(req, "rm") && !arg_detach)
 		return EXIT_RAW_FAILED;
 	if (one_request) {
-		rec = record_error(req, e);
+		rec = request_failed(req, e);
 		if (!rec || record_write(STDOUT_FILENO, rec, &late) < 0)
 			return EXIT_STDOUT_LOST;
 	}

@@ -50,33 +50,64 @@ static int put_made(const struct creator *c, const struct created *m,
 						 : 0;
 }
 
+/* A command that runs: whose, and what ends the wait for it. */
+struct running {
+	const char *sandbox, *exec;
+	int stop; /* a signalfd, or -1 */
+};
+
+/* Whatever comes of a wait, ${req} says what was made for it. */
+static int not_waited(const struct running *w, json_t *req, int r,
+		      struct err *e)
+{
+	json_object_set_new(req, "sandbox", json_string(w->sandbox));
+	json_object_set_new(req, "exec", json_string(w->exec));
+	return strcmp(e->code, "cancelled") != 0
+		       ? r
+		       : err_set(e, r, "cancelled",
+				 "nobody waits for command %s of sandbox %s "
+				 "any more; both live on: dsec-pause --stop %s "
+				 "ends them",
+				 w->exec, w->sandbox, w->sandbox);
+}
+
 /* "wait": the record of the command with its output, on top of what is there.
  */
-static int put_result(const struct tree *t, const char *id, const char *exec,
-		      json_t *rec, struct err *e)
+static int put_result(const struct tree *t, const struct running *w,
+		      json_t *req, json_t *rec, struct err *e)
 {
-	auto_json json_t *req = NULL;
+	auto_json json_t *ask = NULL;
 	auto_json json_t *end = NULL;
 	const char *key;
 	json_t *v;
 	int r;
 
-	r = json_pack_or(&req, e, "{s:i, s:s, s:s}", "id", 0, "op", "wait",
-			 "exec", exec);
+	r = json_pack_or(&ask, e, "{s:i, s:s, s:s}", "id", 0, "op", "wait",
+			 "exec", w->exec);
 	if (r == 0)
-		r = ctl_call(t, id, req, 0, &end, e);
+		r = ctl_call_stop(t, w->sandbox, ask, w->stop, &end, e);
 	if (r == 0)
-		r = result_add_output(t, id, end, RESULT_INLINE_KB, e);
+		r = result_add_output(t, w->sandbox, end, RESULT_INLINE_KB, e);
 	if (r < 0)
-		return r;
+		return not_waited(w, req, r, e);
 	json_object_foreach(end, key, v)
 		if (strcmp(key, "id") && json_object_set(rec, key, v) < 0)
 			return err_sys(e, ENOMEM, "record");
 	return 0;
 }
 
-static int make_supervised(struct creator *c, json_t *req, json_t **ret_rec,
-			   struct err *e)
+json_t *request_failed(const json_t *req, const struct err *why)
+{
+	json_t *rec = record_error(req, why), *exec;
+
+	exec = json_object_get(req, "exec");
+	if (rec && exec)
+		json_object_set(rec, "exec", exec);
+	return rec;
+}
+
+static int make_supervised(struct creator *c, json_t *req, int sig,
+			   json_t **ret_rec, struct err *e)
 {
 	auto_json json_t *rec = record_ok(req);
 	uint64_t began = clock_ms();
@@ -89,7 +120,8 @@ static int make_supervised(struct creator *c, json_t *req, json_t **ret_rec,
 	if (r == 0)
 		r = put_made(c, &made, req, began, rec, e);
 	if (r == 0 && json_flag(req, "wait") && json_object_get(req, "command"))
-		r = put_result(c->tree, made.id, "e0", rec, e);
+		r = put_result(c->tree, &(struct running){made.id, "e0", sig},
+			       req, rec, e);
 	if (r == 0)
 		*ret_rec = json_incref(rec);
 	/* Supervisors of sandboxes that ended meanwhile are our children. */
@@ -98,7 +130,7 @@ static int make_supervised(struct creator *c, json_t *req, json_t **ret_rec,
 	return r;
 }
 
-static int make_from(struct creator *c, json_t *req, json_t **ret_rec,
+static int make_from(struct creator *c, json_t *req, int sig, json_t **ret_rec,
 		     struct err *e)
 {
 	char id[BOX_ID_LEN + 1], exec[16];
@@ -109,7 +141,8 @@ static int make_from(struct creator *c, json_t *req, json_t **ret_rec,
 		return err_sys(e, ENOMEM, "record");
 	r = from_snapshot(c, req, rec, id, exec, e);
 	if (r == 0 && json_flag(req, "wait") && *exec)
-		r = put_result(c->tree, id, exec, rec, e);
+		r = put_result(c->tree, &(struct running){id, exec, sig}, req,
+			       rec, e);
 	if (r == 0)
 		*ret_rec = json_incref(rec);
 	return r;
@@ -121,12 +154,12 @@ static int dispatch(struct creator *c, json_t *req, int sig, json_t **ret_rec,
 	int r;
 
 	if (json_object_get(req, "snapshot"))
-		return make_from(c, req, ret_rec, e);
+		return make_from(c, req, sig, ret_rec, e);
 	r = spec_complete(req, e);
 	if (r < 0)
 		return r;
 	if (!json_flag(req, "rm"))
-		return make_supervised(c, req, ret_rec, e);
+		return make_supervised(c, req, sig, ret_rec, e);
 	return one_shot_record(c, req, sig, ret_rec, e);
 }
 
@@ -151,7 +184,7 @@ static int look_at(const struct tree *t, const char *id, json_t **ret,
 
 /* The record of a sandbox whose maker died before he could tell of it: 0; or
  * -ENOENT: it was not made. */
-static int adopt(struct creator *c, const json_t *req, const char *id,
+static int adopt(struct creator *c, json_t *req, const struct running *w,
 		 json_t **ret_rec, struct err *e)
 {
 	static const char *const keys[] = {
@@ -161,7 +194,7 @@ static int adopt(struct creator *c, const json_t *req, const char *id,
 	};
 	auto_json json_t *rec = record_ok(req);
 	auto_json json_t *is = NULL;
-	int r = look_at(c->tree, id, &is, e);
+	int r = look_at(c->tree, w->sandbox, &is, e);
 
 	if (r < 0)
 		return strcmp(e->code, "sandbox_unknown") != 0 &&
@@ -172,7 +205,8 @@ static int adopt(struct creator *c, const json_t *req, const char *id,
 		if (json_object_get(is, keys[i]))
 			json_object_set(rec, keys[i],
 					json_object_get(is, keys[i]));
-	if (!rec || json_object_set_new(rec, "sandbox", json_string(id)) < 0)
+	if (!rec ||
+	    json_object_set_new(rec, "sandbox", json_string(w->sandbox)) < 0)
 		return err_sys(e, ENOMEM, "record");
 	json_object_set_new(rec, "cgroup",
 			    json_string(
@@ -182,7 +216,7 @@ static int adopt(struct creator *c, const json_t *req, const char *id,
 	if (json_object_get(req, "command"))
 		json_object_set_new(rec, "exec", json_string("e0"));
 	if (json_flag(req, "wait") && json_object_get(req, "command"))
-		r = put_result(c->tree, id, "e0", rec, e);
+		r = put_result(c->tree, w, req, rec, e);
 	if (r == 0)
 		*ret_rec = json_incref(rec);
 	return r;
@@ -212,15 +246,21 @@ int request_do(struct creator *c, json_t *req, int sig, json_t **ret_rec,
 {
 	struct err late = {0};
 	struct key key;
+	bool there;
 	int r;
 
 	r = key_begin(&key, c->tree, req, true, ret_rec, e);
 	if (r != 0)
 		return r < 0 ? r : 0;
-	r = *key.made ? adopt(c, req, key.made, ret_rec, e) : -ENOENT;
+	r = *key.made ? adopt(c, req, &(struct running){key.made, "e0", sig},
+			      ret_rec, e)
+		      : -ENOENT;
+	there = r < 0 && r != -ENOENT;
 	if (r == -ENOENT) {
 		r = make(c, &key, req, sig, ret_rec, e);
-	} else if (r < 0) { /* what is being made may still be there */
+		there = r < 0 && json_object_get(req, "exec");
+	}
+	if (there) { /* who repeats it waits for what was made */
 		key_done(&key);
 		return r;
 	}

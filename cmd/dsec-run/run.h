@@ -17,12 +17,19 @@ extern size_t run_fields_len;
 void run_fields_init(void);
 
 /*
- * request_do(c, req, ret_rec, e): (request.c)
- * One checked request, to its final record.  Blocks.  sig is a signalfd for
- * SIGTERM (cancel); a one-shot that it interrupts ends as "killed".
+ * request_do(c, req, sig, ret_rec, e): (request.c)
+ * One checked request, to its final record.  Blocks.  sig is a signalfd that
+ * tells to end: a one-shot that it interrupts ends as "killed", a wait as
+ * "cancelled", with ${req} saying for what.
+ * request_failed(req, why): the record of one that failed.
  */
 int request_do(struct creator *c, json_t *req, int sig, json_t **ret_rec,
 	       struct err *e);
+json_t *request_failed(const json_t *req, const struct err *why);
+
+/* run_signals(e): a signalfd of those that tell us to end; of them only what
+ * our caller does not ignore. */
+must_check int run_signals(struct err *e);
 
 /*
  * one_shot_raw(c, req, e): (one_shot.c)

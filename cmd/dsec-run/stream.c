@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -46,6 +47,7 @@ struct pool_of {
 	unsigned failed;	 /* records that were not ok */
 	enum exit_status status; /* of the failures, as long as they agree */
 	bool lost;
+	int sig, ended_by; /* ended_by: the signal that told us to end; or 0 */
 };
 
 static void note_failure(struct pool_of *p, const char *code)
@@ -113,7 +115,7 @@ static int serve(const struct tree *t, int fd)
 		if (bad == 0)
 			bad = request_do(&c, req, sig, &rec, &e);
 		if (bad < 0)
-			rec = record_error(req, &e);
+			rec = request_failed(req, &e);
 		if (!rec || record_write(fd, rec, &e) < 0)
 			break;
 	}
@@ -173,6 +175,10 @@ static int give(struct pool_of *p, json_t *req, struct err *e)
 	int64_t deadline = json_int(req, "deadline_ms", 0);
 	int r;
 
+	if (p->ended_by)
+		return err_set(e, -ECANCELED, "cancelled",
+			       "%s came before it was begun",
+			       sig_name(p->ended_by));
 	if (!w) {
 		r = start_worker(p, &w, e);
 		if (r < 0)
@@ -186,6 +192,12 @@ static int give(struct pool_of *p, json_t *req, struct err *e)
 	w->deadline_ms = deadline ? clock_ms() + (uint64_t)deadline : 0;
 	p->busy++;
 	return 0;
+}
+
+static void tell_stop(struct worker *w, const char *why)
+{
+	w->stopping = why;
+	kill(w->pid, SIGTERM);
 }
 
 static bool same_id(const json_t *req, const json_t *id)
@@ -206,8 +218,7 @@ static void cancel(struct pool_of *p, const json_t *req)
 
 		if (!w->req || !same_id(w->req, id))
 			continue;
-		w->stopping = "cancelled";
-		kill(w->pid, SIGTERM);
+		tell_stop(w, "cancelled");
 		found = true;
 	}
 	if (rec) {
@@ -286,19 +297,34 @@ static void read_requests(struct pool_of *p)
 		p->in.eof = true;
 }
 
-static void finish(struct pool_of *p, struct worker *w, json_t *rec)
+/* Why it was stopped is more than what it failed with then, but for what it
+ * says of a sandbox that lives on. */
+static void name_reason(struct worker *w, json_t *rec)
 {
+	json_t *error = json_object_get(rec, "error");
+	bool waited = !strcmp(json_str(error, "code"), "cancelled");
+	auto_json json_t *was = NULL;
 	struct err e = {0};
 
-	if (w->stopping && json_is_false(json_object_get(rec, "ok"))) {
-		err_set(&e, -ECANCELED, w->stopping,
-			"the request was ended: "
-			"%s",
-			w->stopping);
-		put_error(p, w->req, &e);
-	} else {
-		put(p, rec);
+	if (waited) {
+		json_object_set_new(error, "code", json_string(w->stopping));
+		return;
 	}
+	err_set(&e, -ECANCELED, w->stopping, "the request was ended: %s",
+		w->stopping);
+	was = record_error(w->req, &e);
+	json_object_set(rec, "error", json_object_get(was, "error"));
+}
+
+static void finish(struct pool_of *p, struct worker *w, json_t *rec)
+{
+	if (w->stopping && json_is_false(json_object_get(rec, "ok"))) {
+		name_reason(w, rec);
+		if (p->ended_by)
+			log_error("%s", json_str(json_object_get(rec, "error"),
+						 "message"));
+	}
+	put(p, rec);
 	json_decref(w->req);
 	w->req = NULL;
 	p->busy--;
@@ -354,8 +380,7 @@ static int next_deadline(struct pool_of *p)
 		if (!w->req || !w->deadline_ms || w->stopping)
 			continue;
 		if (w->deadline_ms <= now) {
-			w->stopping = "deadline";
-			kill(w->pid, SIGTERM);
+			tell_stop(w, "deadline");
 		} else if (!at || w->deadline_ms < at) {
 			at = w->deadline_ms;
 		}
@@ -363,22 +388,45 @@ static int next_deadline(struct pool_of *p)
 	return at ? (int)(at - now) : -1;
 }
 
+/* What is under way says how far it came; nothing more is begun.  A second
+ * signal is not for us to hear: it ends this process. */
+static void take_signal(struct pool_of *p)
+{
+	struct signalfd_siginfo si;
+	sigset_t heard;
+
+	if (read(p->sig, &si, sizeof(si)) != sizeof(si))
+		return;
+	p->ended_by = (int)si.ssi_signo;
+	p->in.eof = true;
+	for (unsigned i = 0; i < p->n; i++)
+		if (p->w[i].req)
+			tell_stop(&p->w[i], "cancelled");
+	sigemptyset(&heard);
+	sigaddset(&heard, SIGINT);
+	sigaddset(&heard, SIGTERM);
+	sigprocmask(SIG_UNBLOCK, &heard, NULL);
+}
+
 static int turn(struct pool_of *p, struct err *e)
 {
-	struct pollfd fds[WORKERS_MAX + 1];
+	struct pollfd fds[WORKERS_MAX + 2];
 	unsigned n = p->n;
 	bool reading = !p->in.eof && p->busy < p->max;
 
 	for (unsigned i = 0; i < n; i++)
 		fds[i] = (struct pollfd){p->w[i].fd, POLLIN, 0};
 	fds[n] = (struct pollfd){reading ? STDIN_FILENO : -1, POLLIN, 0};
-	if (poll(fds, n + 1, next_deadline(p)) < 0 && errno != EINTR)
+	fds[n + 1] = (struct pollfd){p->sig, POLLIN, 0};
+	if (poll(fds, n + 2, next_deadline(p)) < 0 && errno != EINTR)
 		return err_sys(e, errno, "wait for workers");
 	for (unsigned i = 0; i < n; i++)
 		if (p->w[i].fd >= 0 && fds[i].revents)
 			hear(p, &p->w[i]);
 	if (fds[n].revents)
 		read_requests(p);
+	if (fds[n + 1].revents)
+		take_signal(p);
 	return 0;
 }
 
@@ -404,7 +452,9 @@ int stream(const struct tree *tree, json_t *defaults, unsigned jobs,
 	p.defaults = defaults;
 	p.max = jobs < WORKERS_MAX ? jobs : WORKERS_MAX;
 	p.in.fd = -1; /* fed */
-	signal(SIGPIPE, SIG_IGN);
+	p.sig = run_signals(e);
+	if (p.sig < 0)
+		return p.sig;
 	while (r == 0 && !p.lost) {
 		if (!p.eof)
 			take_lines(&p);
@@ -413,9 +463,12 @@ int stream(const struct tree *tree, json_t *defaults, unsigned jobs,
 		r = turn(&p, e);
 	}
 	dismiss(&p);
+	fd_close(p.sig);
 	if (r < 0)
 		return r;
 	if (p.lost)
 		return EXIT_STDOUT_LOST;
-	return p.failed ? (int)p.status : EXIT_OK;
+	if (p.failed)
+		return (int)p.status;
+	return p.ended_by ? 128 + p.ended_by : EXIT_OK;
 }

@@ -106,6 +106,48 @@ is "$rec" 1 "the same key twice runs once"
 rec=$(echo '{"key":"k1","rm":true,"command":["true"]}' | dsec-run)
 is "$(field "$rec" .error.code)" key_conflict "another request is a conflict"
 
+# --- told to end while it waits: what lives on is named
+named() { # RECORD: it was cancelled, and its sandbox can be asked for
+	is "$(field "$1" '[.ok,.error.code,.error.infra//false,.exec]|tostring')" \
+		'[false,"cancelled",false,"e0"]' "$2: a record of what it waited for"
+	id=$(field "$1" .sandbox)
+	is "$(field "$(dsec-ps "$id")" .state)" running "... which lives on"
+	like "$(cat "$T/.err")" "$id" "... and is named to people"
+}
+made() { # COUNT
+	[ "$(dsec-ps --task "$1" | grep -c '"running"')" -eq "$2" ]
+}
+env --default-signal=INT dsec-run --task cc -- sleep 1000 >"$T/one" 2>"$T/.err" &
+pid=$!
+wait_for 20 made cc 1
+kill -INT $pid
+wait $pid
+is $? 1 "SIGINT ends the wait for a command"
+named "$(cat "$T/one")" "one"
+mkfifo "$T/in"
+dsec-run --task cc2 --jobs 2 <"$T/in" >"$T/two" 2>"$T/.err" &
+pid=$!
+exec 7>"$T/in"
+for i in 1 2 3; do
+	echo "{\"id\":$i,\"key\":\"w$i\",\"wait\":true,\"command\":[\"sleep\",\"1000\"]}"
+done >&7
+wait_for 20 made cc2 2
+kill -TERM $pid
+wait $pid
+is $? 1 "SIGTERM ends a stream, though its input does not"
+exec 7>&-
+named "$(jq -c 'select(.id == 1)' "$T/two")" "first"
+named "$(jq -c 'select(.id == 2)' "$T/two")" "second"
+json_is "$(jq -c 'select(.id == 3)' "$T/two")" '["cancelled",false]' \
+	"what was not begun makes nothing" '[.error.code,has("sandbox")]'
+rec=$(echo '{"key":"w2","wait":true,"deadline_ms":300,"command":["sleep","1000"]}' |
+	dsec-run --task cc2)
+json_is "$rec" "[\"deadline\",\"e0\",\"$id\"]" \
+	"who repeats it by its key waits for the same one, to his deadline" \
+	'[.error.code,.exec,.sandbox]'
+dsec-pause --stop --task cc >/dev/null
+dsec-pause --stop --task cc2 >/dev/null
+
 # --- refusals, each with its own code, and nothing is left
 refuse() { # CODE REQUEST
 	rec=$(echo "$2" | dsec-run)
