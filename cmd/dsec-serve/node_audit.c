@@ -129,6 +129,13 @@ static int enter(struct errand *c, struct err *e)
 	return r;
 }
 
+static int taken_over(struct err *e)
+{
+	err_set(e, -EBUSY, "busy", "another keeper takes over");
+	e->retry_after_ms = 50;
+	return -EBUSY;
+}
+
 int keeper_audit(struct errand *c, struct err *e)
 {
 	struct keeper *k = c->keeper;
@@ -137,11 +144,8 @@ int keeper_audit(struct errand *c, struct err *e)
 		return 0;
 	if (k->audit)
 		return enter(c, e);
-	if (k->retiring) {
-		err_set(e, -EBUSY, "busy", "another keeper takes over");
-		e->retry_after_ms = 50;
-		return -EBUSY;
-	}
+	if (k->retiring)
+		return taken_over(e);
 	/* Until the log is ours. */
 	c->auditing = c->held = true;
 	c->since_ms = clock_ms();
@@ -236,7 +240,13 @@ void keeper_audit_open(struct keeper *k)
 
 void keeper_audit_close(struct keeper *k)
 {
+	struct err e = {0};
+
 	loop_timer_set(k->loop, &k->audit_again, 0);
+	/* It will not be ours: who waited for that is told. */
+	(void)taken_over(&e);
+	while (k->held)
+		errand_fail(held_pop(k), &e);
 	if (k->audit)
 		audit_close(steal_ptr(k->audit));
 }

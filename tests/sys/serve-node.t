@@ -327,13 +327,38 @@ ok $? 'the old ones have gone'
 
 printf %s "$T/not-there" >"$DSEC_RUN/serve/upgrade"
 kill -USR2 "$node"
-failed() { grep -q "run '$T/not-there'" "$T/log"; }
+failed() { grep -v 'hands over' "$T/log" | grep -q "$T/not-there"; }
 wait_for 10 failed
 ok $? 'an upgrade to what is not there fails'
 p=worker old=$(process worker)
 kill -9 "$old"
 wait_for 10 renewed
 json_is "$(one '{"program":"ping"}')" true 'and what it is goes on being started' .ok
+
+# A keeper that waits for the audit log goes before it has it.
+kill "$node"
+wait "$node"
+mkfifo "$T/locked"
+flock "$DSEC_LIB/serve/audit.jsonl" cat "$T/locked" &
+lock=$!
+exec 8>"$T/locked"
+start_node 8>&- # it holds nothing of the lock's
+keeper=$(process keeper)
+one '{"program":"run","deadline_ms":10000}' >"$T/waits" 8>&- &
+h=$!
+asked() { [ "$(one '{"program":"report"}' | jq .daemon.running)" = 2 ]; }
+wait_for 20 asked
+"$BIN/dsec-serve" node "$dir" --upgrade 8>&-
+wait "$h"
+json_is "$(cat "$T/waits")" '["busy",50]' 'who waited with it is told to ask again' \
+	'[.error.code,.error.retry_after_ms]'
+ended() { ! kill -0 "$keeper" 2>"$T/null"; }
+wait_for 20 ended
+ok $? 'and it ends'
+exec 8>&-
+wait "$lock"
+json_is "$(one '{"program":"pause","sandbox":"a","op":"resume"}')" true \
+	'the next one has the log' .ok
 
 # --- drain, reload, end -----------------------------------------------------
 
