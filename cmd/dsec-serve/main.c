@@ -253,8 +253,10 @@ static int parse(int argc, char **argv, struct args *a, const struct verb **ret,
 	if (r < 0 && r != OPT_END)
 		return r;
 	a->rest = argv + p.i;
-	if (!v)
-		return err_set(e, -EINVAL, "usage", "%s", usage);
+	if (!v) {
+		opt_help(STDERR_FILENO, usage, OPT_TABLE(opts));
+		exit(EXIT_USAGE_ERROR);
+	}
 	if (a->nwords < v->words_min || a->nwords > v->words_max)
 		return err_set(e, -EINVAL, "usage",
 			       "%s: dsec-serve --help tells what it needs",
