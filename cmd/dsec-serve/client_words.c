@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,6 +19,8 @@ static const struct field of_run[] = {
 	{{"node-label", NULL, 0, "K=V", "a label that the node must have; repeats"}, "node_labels", FIELD_MAP, 0, 0, NULL},
 };
 static const struct field of_exec[] = {
+	{{"cmd", NULL, 0, "COMMAND", "a shell command, in place of -- ARGV"}, "command", FIELD_CMD, 0, 0, NULL},
+	{{"attach", NULL, 'a', "EXEC", "raw: all output of that command, and its status"}, NULL, FIELD_NONE, 0, 0, NULL},
 	{{"op", NULL, 0, "OP", "the operation (exec)"}, "op", FIELD_STR, 1, 32, NULL},
 	{{"env", NULL, 'e', "K=V", "an environment variable; repeats"}, "env", FIELD_MAP, 0, 0, NULL},
 	{{"cwd", NULL, 'w', "DIR", "working directory"}, "cwd", FIELD_STR, 1, 4095, NULL},
@@ -43,8 +46,23 @@ static const struct field of_ps[] = {
 	{{"all", NULL, 'a', NULL, "also those that ended"}, "all", FIELD_BOOL, 0, 0, NULL},
 	{{"stats", NULL, 's', NULL, "with what they use"}, "stats", FIELD_BOOL, 0, 0, NULL},
 	{{"wait", NULL, 0, NULL, "until they have ended"}, NULL, FIELD_NONE, 0, 0, NULL},
+	{{"watch", NULL, 0, NULL, "an event for every change, until killed"}, NULL, FIELD_NONE, 0, 0, NULL},
 	{{"limit", NULL, 0, "N", "so many at the most"}, "limit", FIELD_INT, 1, 1000000, NULL},
 	{{"after", NULL, 0, "SANDBOX", "from behind that one"}, "after", FIELD_STR, 1, 64, NULL},
+};
+static const struct field of_fork[] = {
+	{{"list", NULL, 0, NULL, "the snapshots"}, NULL, FIELD_NONE, 0, 0, NULL},
+	{{"inspect", NULL, 0, "NAME", "one snapshot"}, NULL, FIELD_NONE, 0, 0, NULL},
+	{{"remove", NULL, 0, "NAME", "remove a snapshot"}, NULL, FIELD_NONE, 0, 0, NULL},
+	{{"count", NULL, 'c', "N", "how many copies (1; with --snapshot 0)"}, "count", FIELD_INT, 0, 1000000, NULL},
+	{{"from", NULL, 0, "NAME", "copies of a snapshot instead of a sandbox"}, "from", FIELD_STR, 1, 330, NULL},
+	{{"snapshot", NULL, 0, "NAME", "keep what the copies are made from, as NAME"}, "snapshot", FIELD_STR, 1, 330, NULL},
+	{{"replace", NULL, 0, NULL, "in place of the snapshot that has the name"}, "replace", FIELD_BOOL, 0, 0, NULL},
+	{{"fs-only", NULL, 0, NULL, "files alone: each copy starts anew"}, "fs_only", FIELD_BOOL, 0, 0, NULL},
+	{{"name", NULL, 'n', "NAME", "the copies are NAME-0, NAME-1.."}, "name", FIELD_NAME, 1, 60, NULL},
+	{{"task", NULL, 't', "NAME", "task the copies belong to"}, "task", FIELD_NAME, 1, 128, NULL},
+	{{"label", NULL, 'l', "K=V", "a label, beside the source's; repeats"}, "labels", FIELD_MAP, 0, 0, NULL},
+	{{"project", NULL, 0, "PATH", "where snapshots are looked up"}, "project", FIELD_STR, 1, 256, NULL},
 };
 static const struct field selectors[] = {
 	{{"task", NULL, 't', "NAME", "the sandboxes of a task"}, "task", FIELD_NAME, 1, 128, NULL},
@@ -58,10 +76,60 @@ static const struct field general[] = {
 };
 /* clang-format on */
 
+/* What is taken of a program in words.  The others, and all their fields, are
+ * asked for by lines. */
+static const struct form {
+	const char *name, *as, *usage;
+	const char *key; /* of a word; NULL: it takes none */
+	const struct field *rows;
+	size_t nrows;
+	bool selects, lines; /* lines: of stdin, where no word says for whom */
+} forms[] = {
+	{"run", "run",
+	 "run [FLAGS] [-- COMMAND]\n"
+	 "dsec-run on the node that the control chooses; without flags and a "
+	 "command each\nline of stdin makes one.  The answer is a record, with "
+	 "a command (unless -d) when\nit ended.  There is no --rm: exec has "
+	 "output as it comes.",
+	 NULL, of_run, array_len(of_run), false, false},
+	{"exec", "exec",
+	 "exec [FLAGS] SANDBOX -- COMMAND\n"
+	 "       dsec --server HOST:PORT exec SANDBOX --attach EXEC\n"
+	 "       dsec --server HOST:PORT exec [FLAGS] [SANDBOX]... [< RECORDS]\n"
+	 "dsec-exec, without terminals (-t) and --cp.",
+	 "sandbox", of_exec, array_len(of_exec), false, true},
+	{"pause", "pause",
+	 "pause [FLAGS] [SANDBOX... | selector flags | < RECORDS]\n"
+	 "dsec-pause; a selector is asked of all nodes.",
+	 "sandbox", of_pause, array_len(of_pause), true, true},
+	{"ps", "ps",
+	 "ps [FLAGS] [SANDBOX... | selector flags]\n"
+	 "dsec-ps of all nodes, in pages with --limit.",
+	 "sandbox", of_ps, array_len(of_ps), true, false},
+	{"fork", "fork",
+	 "fork [FLAGS] [SANDBOX... | --from NAME | < RECORDS]\n"
+	 "dsec-fork, where the sandbox or the snapshot is.",
+	 "sandbox", of_fork, array_len(of_fork), false, true},
+	{"nodes", "nodes", "nodes\nThe nodes that a control knows.", NULL, NULL,
+	 0, false, false},
+	{"report", "report",
+	 "report [NODE]...\nWhat a node has, promises and holds.", "node", NULL,
+	 0, false, false},
+	{"drain", "drain",
+	 "drain [NODE... | < REQUESTS]\nIt gets no new sandboxes.  A node "
+	 "itself is asked by the line {}.",
+	 "node", NULL, 0, false, true},
+	{"undrain", "drain",
+	 "undrain [NODE... | < REQUESTS]\nIt gets new sandboxes again.", "node",
+	 NULL, 0, false, true},
+};
+
 struct words {
+	const struct form *form;
 	struct field rows[ROWS];
 	size_t n;
-	bool sandbox; /* a word names it */
+	const char *attach;
+	bool command; /* there is -- ARGV */
 	bool detach, record, interactive;
 	struct wanted *w;
 };
@@ -72,55 +140,67 @@ static void add(struct words *t, const struct field *rows, size_t n)
 	t->n += n;
 }
 
-static void choose(struct words *t, const char *program)
+static void add_rows(struct words *t)
 {
-	if (!strcmp(program, "run")) {
-		for (size_t i = 0; i < spec_fields_len; i++)
-			if (spec_fields[i].opt.name)
-				add(t, &spec_fields[i], 1);
-		add(t, of_run, array_len(of_run));
-	} else if (!strcmp(program, "exec")) {
-		t->sandbox = true;
-		add(t, of_exec, array_len(of_exec));
-	} else if (!strcmp(program, "pause")) {
-		t->sandbox = true;
-		add(t, of_pause, array_len(of_pause));
+	const struct form *f = t->form;
+
+	for (size_t i = 0; f->rows == of_run && i < spec_fields_len; i++)
+		if (spec_fields[i].opt.name)
+			add(t, &spec_fields[i], 1);
+	if (f->rows)
+		add(t, f->rows, f->nrows);
+	if (f->selects)
 		add(t, selectors, array_len(selectors));
-	} else if (!strcmp(program, "ps")) {
-		t->sandbox = true;
-		add(t, of_ps, array_len(of_ps));
-		add(t, selectors, array_len(selectors));
-	}
 	add(t, general, array_len(general));
 }
 
-static int flag(struct words *t, const struct field *f, const char *arg,
-		struct err *e)
+static int set(json_t *req, const char *key, const char *text, struct err *e)
 {
-	json_t *req = t->w->req;
-	const char *name = f->opt.name;
+	json_t *v = json_string(text);
 
-	if (f->key)
-		return field_of_flag(f, arg, req, e);
+	if (!v)
+		return err_set(e, -EINVAL, "usage", "'%s' is not UTF-8", text);
+	return json_object_set_new(req, key, v) < 0
+		       ? err_sys(e, ENOMEM, "request")
+		       : 0;
+}
+
+/* A flag that is no field.  1: help. */
+static int own_flag(struct words *t, const char *name, const char *arg,
+		    struct err *e)
+{
+	int r = 0;
+
 	if (!strcmp(name, "detach"))
 		t->detach = true;
 	else if (!strcmp(name, "record"))
 		t->record = true;
 	else if (!strcmp(name, "interactive"))
 		t->interactive = true;
+	else if (!strcmp(name, "attach"))
+		t->attach = arg;
 	else if (!strcmp(name, "help"))
 		return 1;
-	else
-		json_object_set_new(req, "op", json_string(name));
-	return 0;
+	else { /* an operation, on a snapshot perhaps */
+		r = set(t->w->fields, "op", name, e);
+		if (r == 0 && arg)
+			r = set(t->w->fields, "snapshot", arg, e);
+	}
+	return r;
 }
 
 static int word(struct words *t, const char *text, struct err *e)
 {
-	if (!t->sandbox || json_object_get(t->w->req, "sandbox"))
-		return err_set(e, -EINVAL, "usage",
-			       "'%s': a command comes after --", text);
-	return json_object_set_new(t->w->req, "sandbox", json_string(text)) < 0
+	json_t *v;
+
+	if (!t->form->key)
+		return err_set(e, -EINVAL, "usage", "'%s': %s", text,
+			       t->form->rows ? "a command comes after --"
+					     : "it takes no words");
+	v = json_string(text);
+	if (!v)
+		return err_set(e, -EINVAL, "usage", "'%s' is not UTF-8", text);
+	return json_array_append_new(t->w->words, v) < 0
 		       ? err_sys(e, ENOMEM, "request")
 		       : 0;
 }
@@ -130,27 +210,74 @@ static int take_command(json_t *req, char **argv, struct err *e)
 	json_t *cmd = json_array();
 
 	for (; cmd && *argv; argv++)
-		if (json_array_append_new(cmd, json_string(*argv)) < 0)
+		if (json_array_append_new(cmd, json_string(*argv)) < 0) {
+			json_decref(cmd);
 			return err_set(e, -EINVAL, "usage", "'%s' is not UTF-8",
 				       *argv);
-	json_object_set_new(req, "command", cmd);
-	return 0;
+		}
+	return json_object_set_new(req, "command", cmd) < 0
+		       ? err_sys(e, ENOMEM, "request")
+		       : 0;
 }
 
-/* What the flags together mean. */
-static void settle(struct words *t, bool command)
+/* --- what the words together mean ----------------------------------------- */
+
+static bool selects(const struct wanted *w)
+{
+	for (size_t i = 0; i < array_len(selectors); i++)
+		if (json_object_get(w->fields, selectors[i].key))
+			return true;
+	return json_object_get(w->fields, "from") ||
+	       (!strcmp(w->program, "fork") && *json_str(w->fields, "op"));
+}
+
+static int settle_raw(struct words *t, struct err *e)
 {
 	struct wanted *w = t->w;
+	json_t *f = w->fields;
+	size_t n = json_array_size(w->words);
 
-	if (!strcmp(w->program, "run") && command && !t->detach)
-		json_object_set_new(w->req, "wait", json_true());
-	w->raw = !strcmp(w->program, "exec") && command && !t->record &&
-		 !json_object_get(w->req, "detach");
-	w->input = w->raw && t->interactive;
-	if (w->raw)
-		json_object_set_new(w->req, "attach", json_true());
+	w->raw = t->attach || (t->command && n > 0 && !t->record &&
+			       !json_object_get(f, "detach"));
+	if (t->attach && (t->command || json_object_get(f, "op")))
+		return err_set(e, -EINVAL, "usage",
+			       "--attach goes with no command and no --op");
+	if (!w->raw)
+		return 0;
+	if (n != 1)
+		return err_set(e, -EINVAL, "usage", "one SANDBOX, and then %s",
+			       t->attach ? "--attach EXEC" : "-- COMMAND");
+	json_object_set_new(f, "attach", json_true());
+	w->input = t->interactive && !t->attach;
 	if (w->input)
-		json_object_set_new(w->req, "stdin", json_string("pipe"));
+		json_object_set_new(f, "stdin", json_string("pipe"));
+	if (!t->attach)
+		return 0;
+	/* Everything, from the first byte. */
+	json_object_set_new(f, "stdout_offset", json_integer(0));
+	json_object_set_new(f, "stderr_offset", json_integer(0));
+	return set(f, "op", "attach", e) < 0 ? -EINVAL
+					     : set(f, "exec", t->attach, e);
+}
+
+static int settle(struct words *t, struct err *e)
+{
+	struct wanted *w = t->w;
+	bool none = json_array_size(w->words) == 0 && !selects(w);
+	bool waits = !strcmp(json_str(w->fields, "op"), "wait") &&
+		     !strcmp(w->program, "ps");
+
+	if (!strcmp(w->program, "run") && t->command && !t->detach)
+		json_object_set_new(w->fields, "wait", json_true());
+	if (!strcmp(t->form->name, "undrain"))
+		json_object_set_new(w->fields, "on", json_false());
+	w->lines = none && (t->form->lines || waits);
+	if (w->lines && isatty(STDIN_FILENO))
+		return err_set(e, -EINVAL, "usage",
+			       "%s: for which %s? (dsec --server HOST:PORT %s "
+			       "-h)",
+			       t->form->name, t->form->key, t->form->name);
+	return settle_raw(t, e);
 }
 
 static int argc_of(char **argv)
@@ -162,49 +289,87 @@ static int argc_of(char **argv)
 	return n;
 }
 
+static int flag_or_word(struct words *t, int r, int row, const char *arg,
+			struct err *e)
+{
+	const struct field *f = &t->rows[row];
+
+	if (r == OPT_WORD)
+		return word(t, arg, e);
+	if (r < 0)
+		return r;
+	return f->key ? field_of_flag(f, arg, t->w->fields, e)
+		      : own_flag(t, f->opt.name, arg, e);
+}
+
 static int parse(struct words *t, char **argv, struct err *e)
 {
 	struct opt_parser p = {.table = {t->rows, t->n, sizeof(t->rows[0])},
 			       .argc = argc_of(argv),
 			       .argv = argv,
 			       .i = 1};
-	const char *arg;
-	int row, r;
+	const char *arg = NULL;
+	int row = 0, r;
 
 	while ((r = opt_next(&p, &row, &arg, e)) != OPT_END) {
-		if (r == OPT_WORD)
-			r = word(t, arg, e);
-		else if (r >= 0)
-			r = flag(t, &t->rows[row], arg, e);
+		r = flag_or_word(t, r, row, arg, e);
 		if (r == 1) {
-			opt_help(STDOUT_FILENO,
-				 "usage: dsec --server HOST:PORT PROGRAM "
-				 "[FLAGS] [SANDBOX] [-- COMMAND]\n"
-				 "Without any, requests are lines on stdin.\n",
-				 p.table);
-			return 1;
+			dprintf(STDOUT_FILENO,
+				"usage: dsec --server HOST:PORT ");
+			opt_help(STDOUT_FILENO, t->form->usage, p.table);
 		}
-		if (r < 0)
+		if (r != 0)
 			return r;
 	}
-	if (argv[p.i] && (r = take_command(t->w->req, argv + p.i, e)) < 0)
-		return r;
-	settle(t, argv[p.i] != NULL);
-	return 0;
+	t->command = argv[p.i] != NULL;
+	r = t->command ? take_command(t->w->fields, argv + p.i, e) : 0;
+	return r < 0 ? r : settle(t, e);
+}
+
+static const struct form *form_of(const char *name)
+{
+	for (size_t i = 0; i < array_len(forms); i++)
+		if (!strcmp(forms[i].name, name))
+			return &forms[i];
+	return NULL;
+}
+
+/* Any that we know nothing of may be one that the server does. */
+static int by_lines(char **argv, struct wanted *ret, struct err *e)
+{
+	static const char text[] =
+		"requests are lines of standard input, such as "
+		"{\"sandbox\":\"a\"} with the fields of PROTOCOL.md";
+
+	ret->lines = true;
+	if (!argv[1])
+		return 0;
+	if (strcmp(argv[1], "-h") && strcmp(argv[1], "--help"))
+		return err_set(e, -EINVAL, "usage", "%s: its %s", argv[0],
+			       text);
+	dprintf(STDOUT_FILENO,
+		"usage: dsec --server HOST:PORT %s < REQUESTS\n"
+		"Its %s.\n",
+		argv[0], text);
+	return 1;
 }
 
 int wanted_parse(char **argv, struct wanted *ret, struct err *e)
 {
-	struct words t = {.w = ret};
-	int r;
+	struct words t = {.w = ret, .form = form_of(argv[0])};
 
-	*ret = (struct wanted){.program = argv[0]};
-	if (!argv[1] && strcmp(argv[0], "ps") && strcmp(argv[0], "nodes"))
-		return 0; /* lines of stdin */
-	ret->req = json_pack("{s:i, s:s}", "id", 1, "program", argv[0]);
-	if (!ret->req)
+	*ret = (struct wanted){.program = t.form ? t.form->as : argv[0]};
+	ret->fields = json_pack("{s:s}", "program", ret->program);
+	ret->words = json_array();
+	if (!ret->fields || !ret->words)
 		return err_sys(e, ENOMEM, "request");
-	choose(&t, argv[0]);
-	r = parse(&t, argv, e);
-	return r;
+	if (!t.form)
+		return by_lines(argv, ret, e);
+	ret->key = t.form->key;
+	if (!strcmp(argv[0], "run") && !argv[1]) {
+		ret->lines = true;
+		return 0;
+	}
+	add_rows(&t);
+	return parse(&t, argv, e);
 }

@@ -6,7 +6,7 @@
 # records, words and signals.
 . "$(dirname "$0")/../tap.sh"
 need_root
-need_tools jq
+need_tools jq python3
 tree_new
 
 D=$T/serve
@@ -29,7 +29,7 @@ read -r _ H <"$T/ready"
 export DSEC_CLIENT="$D/client.json"
 
 remote() {
-	timeout 60 dsec --server "$H" "$@"
+	timeout 60 dsec --server "${S:-$H}" "$@"
 }
 
 # --- records of other programs -------------------------------------------------
@@ -48,4 +48,92 @@ is "$(printf '%s\n' '{"id":1,"event":"started","exec":"e1"}' \
 	"{\"sandbox\":\"$p1\",\"command\":[\"echo\",\"hi\"]}" |
 	remote exec | jq -r '.stdout // empty')" hi "one that is not the last is none"
 
+remote run --name p2 --memory 64M --task t -d >"$T/p2"
+is "$(jq -c '.id = .name' "$T/p1" "$T/p2" | remote exec --cmd 'echo hi' |
+	jq -r 'select(has("ok")).stdout' | sort -u | tr -d '\n')" hi \
+	"flags are for every record"
+
+# --- words ------------------------------------------------------------------------
+
+is "$(remote pause --level freeze p1 p2 | jq -r '"\(.id) \(.state)"' | sort)" \
+	"$(printf '1 paused\n2 paused')" "several sandboxes, a record for each"
+is "$(remote ps p2 p1 | jq -r .name | sort)" "$(printf 'p1\np2')" \
+	"are looked at, too"
+is "$(remote ps | jq -r .sandbox | sort)" "$(dsec-ps | jq -r .sandbox | sort)" \
+	"a list is what it is here"
+is "$(remote pause --resume --task t | jq -r .sandbox)" "$(jq -r .sandbox "$T/p2")" \
+	"so is a task"
+run remote ps --task nobody
+is "$status $out" "0 " "of none there is nothing"
+is "$(remote fork p1 --fs-only --count 2 --task copies | jq -r .ok | sort | uniq -c |
+	tr -s ' ')" " 2 true" "copies"
+is "$(remote pause --stop --grace 0 --task copies | wc -l)" 2 "which are stopped"
+draining() { # VERB: of this node itself, and what is so then
+	echo '{}' | remote "$1" >"$T/null" && remote report | jq .draining
+}
+is "$(draining drain) $(draining undrain)" "true false" \
+	"a node is drained, and not any more"
+run remote net p1 --show
+is "$status" 64 "what has no words says so"
+like "$err" 'net: its requests are lines' "by its name"
+run remote run x
+like "$err" 'a command comes after --' "a word that run has no use for"
+run remote exec p1 p2 -- true
+like "$err" 'one SANDBOX' "a command is for one"
+for p in run exec pause ps fork nodes drain net; do
+	run remote $p -h
+	like "$status $out" "^0 usage: dsec --server HOST:PORT $p" "help of $p"
+done
+like "$(remote run -h)" 'no --rm' "says what is otherwise"
+
+# --- a command with our descriptors ------------------------------------------------
+
+is "$(remote exec p1 --attach "$(remote exec -d p1 -- sh -c 'echo early; sleep 0.1; exit 4' |
+	jq -r 'select(.ok).exec')"; echo $?)" "$(printf 'early\n4')" \
+	"one that runs is taken up, from its first byte"
+mkfifo "$T/said"
+# The shell has its children ignore ^C.
+python3 -c 'import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])' \
+	dsec --server "$H" exec p1 -- sh -c 'trap "echo caught; exit 7" INT
+	echo began; while :; do sleep 0.1; done' >"$T/said" 2>"$T/err" &
+asker=$!
+exec 7<"$T/said"
+read -r line <&7
+kill -INT "$asker"
+wait "$asker"
+is "$? $line $(cat <&7)" "7 began caught" "^C is the command's"
+exec 7<&-
+remote exec p1 -- sh -c 'echo began; sleep 1000' >"$T/said" 2>"$T/err" &
+asker=$!
+exec 7<"$T/said"
+read -r line <&7
+
+# --- whom it asks, and as whom --------------------------------------------------------
+
+is "$(remote ps p1 | jq -r .name) $(S=127.0.0.1:1,$H remote ps p1 | jq -r .name)" \
+	"p1 p1" "of several addresses the next, where one is not there"
+jq '. + {adresses: []}' "$D/client.json" >"$D/odd.json"
+DSEC_CLIENT=$D/odd.json run remote ps
+is "$status" 78 "a configuration is strict"
+like "$err" "odd.json': unknown field 'adresses'" "and says where"
+for key in certificate key ca; do
+	jq "del(.$key)" "$D/client.json" >"$D/less.json"
+	DSEC_CLIENT=$D/less.json run remote ps
+	like "$status $err" "^78 .*no $key: .*DSEC_CLIENT" "without $key"
+done
+run dsec-serve
+is "$status" 64 "dsec-serve alone"
+is "$(printf '%s\n' "$err" | grep -c '^       dsec-serve ')" 8 "has its usage, in lines"
+
+# --- the end of the other side ---------------------------------------------------------
+
+kill -KILL "$node"
+wait "$node"
+node=''
+wait "$asker"
+is $? 125 "a lost connection is no success"
+like "$(cat "$T/err")" "left running: dsec --server $H exec p1 --attach e[0-9]+ takes" \
+	"what goes on is told"
+exec 7<&-
 done_testing

@@ -118,7 +118,7 @@ while IFS= read -r line <&5; do
 	*'"op":"stop"'*) is "$(answer .state)" stopped "stops" ;;
 	*' run --name a'*) is "$(answer .stdout)" 42 "a command runs" ;;
 	*' exec a '*) is "$out" "$(uname -r)" "in the same sandbox" ;;
-	*' pause --task '*) is "$(printf '%s\n' "$out" | jq -s 'last.count')" 1 \
+	*' pause --task '*) is "$(printf '%s\n' "$out" | jq -s length)" 1 \
 		"a record for each" ;;
 	*'.control.nodes'*)
 		: >"$T/ready"
