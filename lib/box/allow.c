@@ -53,13 +53,14 @@ static bool is_plain(const char *path)
 	return *path != '\0';
 }
 
-static int not_plain(const char *source, struct err *e)
+static int not_plain(const char *target, struct err *e)
 {
 	return err_set(e, -EACCES, "mount_denied",
-		       "mount source '%s' is not a plain path", source);
+		       "the source of '%s' is not a plain path", target);
 }
 
-int allow_mount(const char *config, const char *source, struct err *e)
+int allow_mount(const char *config, const char *source, const char *target,
+		struct err *e)
 {
 	char file[PATH_MAX], real[PATH_MAX];
 	auto_free char *list = NULL;
@@ -72,14 +73,14 @@ int allow_mount(const char *config, const char *source, struct err *e)
 	if (r < 0 && r != -ENOENT)
 		return r;
 	if (!is_plain(source))
-		return not_plain(source, e);
+		return not_plain(target, e);
 	if (!is_listed(list, source))
 		return err_set(e, -EACCES, "mount_denied",
-			       "'%s' is not in a directory that mounts.allow "
-			       "lists",
-			       source);
+			       "the source of '%s' is not in a directory that "
+			       "mounts.allow lists",
+			       target);
 	/* What was checked is what is mounted: no link in between. */
 	if (!realpath(source, real))
-		return err_sys(e, errno, "mount source '%s'", source);
-	return strcmp(real, source) ? not_plain(source, e) : 0;
+		return err_sys(e, errno, "the source of '%s'", target);
+	return strcmp(real, source) ? not_plain(target, e) : 0;
 }

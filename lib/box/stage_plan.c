@@ -79,7 +79,7 @@ static void sort_mounts(struct stage *st)
 static int lay_out_mounts(struct stage *st, struct err *e)
 {
 	const json_t *mounts = json_object_get(st->l->spec, "mounts");
-	const char *source;
+	const char *source, *target;
 	size_t i;
 	json_t *m;
 	int r;
@@ -90,11 +90,12 @@ static int lay_out_mounts(struct stage *st, struct err *e)
 				       "'mounts': %d at most",
 				       STAGE_MOUNTS_MAX);
 		source = json_str(m, "source");
-		r = allow_mount(st->l->tree->config, source, e);
+		target = json_str(m, "target");
+		r = allow_mount(st->l->tree->config, source, target, e);
 		if (r < 0)
 			return r;
 		st->mounts[st->nmounts].source = source;
-		st->mounts[st->nmounts++].target = json_str(m, "target");
+		st->mounts[st->nmounts++].target = target;
 	}
 	sort_mounts(st);
 	return 0;

@@ -149,11 +149,10 @@ done
 ln -s /etc/shadow "$T/ln"
 for source in /etc/shadow /etc/no-such "$T/ln" "$DSEC_LIB/../lib" "$DSEC_LIB"; do
 	one "{\"program\":\"run\",\"mounts\":[{\"source\":\"$source\",\"target\":\"/m\"}]}" \
-		limited | jq -r --arg s "$source" '.error | .code + " " + (.message |
-			sub($s; "S"))'
+		limited | jq -r '.error | .code + " " + .message'
 done >"$T/told"
 is "$(sort -u "$T/told" | grep -v "plain path")" \
-	"mount_denied 'S' is not in a directory that mounts.allow lists" \
+	"mount_denied the source of '/m' is not in a directory that mounts.allow lists" \
 	"of a directory that is not to be had they learn nothing" || diag "$(cat "$T/told")"
 for req in '{"program":"run","image":"root/none:1"}' \
 	'{"program":"run","layers":["root/none:1"]}' \
