@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/version.h"
+#include "life/listing.h"
 #include "life/recover.h"
 #include "ps.h"
 
@@ -61,6 +62,14 @@ void app_fail(struct app *app, const json_t *req, const struct err *why)
 {
 	app->status = exit_join(app->status, exit_of(why));
 	app_write(app, record_error(req, why));
+}
+
+void ps_table(const json_t *rec)
+{
+	char line[LISTING_MAX];
+
+	listing_line(rec, line);
+	puts(line);
 }
 
 /* --- requests for one sandbox -------------------------------------------- */

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "client.h"
+#include "life/listing.h"
 #include "wire/record.h"
 
 #define AHEAD 512 /* requests under way */
@@ -230,12 +231,28 @@ static const json_t *as_local(struct app *app, const json_t *obj)
 		       : obj;
 }
 
+/* A sandbox for people; NULL: the heading. */
+static void show_line(struct app *app, const json_t *rec)
+{
+	char line[LISTING_MAX + 1];
+	struct err e = {0};
+	size_t n;
+
+	listing_line(rec, line);
+	n = strlen(line);
+	line[n] = '\n';
+	if (fd_write_all(STDOUT_FILENO, line, n + 1, &e) < 0)
+		app_fail(app, &e);
+}
+
 static void show(struct app *app, const json_t *obj)
 {
 	const json_t *rec = as_local(app, obj);
 	struct err e = {0};
 
-	if (rec && record_write(STDOUT_FILENO, rec, &e) < 0)
+	if (rec && app->want.table && json_object_get(rec, "state"))
+		show_line(app, rec);
+	else if (rec && record_write(STDOUT_FILENO, rec, &e) < 0)
 		app_fail(app, &e);
 }
 
@@ -273,6 +290,8 @@ static void on_up(void *arg, struct conn *c)
 	if (app->want.lines)
 		app->polled = loop_add(app->loop, &app->src, STDIN_FILENO,
 				       EPOLLIN, on_lines, app, NULL) == 0;
+	if (app->want.table)
+		show_line(app, NULL);
 	take_more(app);
 }
 

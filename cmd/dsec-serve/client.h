@@ -17,6 +17,7 @@ struct wanted {
 	const char *key;     /* under which a request has its word */
 	bool raw;	     /* a command with our descriptors and its status */
 	bool input;	     /* ... our stdin as well */
+	bool table;	     /* sandboxes as lines for people */
 };
 
 /* wanted_parse(argv, ret, e): argv[0] is the program.  1: help was printed. */

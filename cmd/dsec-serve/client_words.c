@@ -47,6 +47,8 @@ static const struct field of_ps[] = {
 	{{"stats", NULL, 's', NULL, "with what they use"}, "stats", FIELD_BOOL, 0, 0, NULL},
 	{{"wait", NULL, 0, NULL, "until they have ended"}, NULL, FIELD_NONE, 0, 0, NULL},
 	{{"watch", NULL, 0, NULL, "an event for every change, until killed"}, NULL, FIELD_NONE, 0, 0, NULL},
+	{{"json", NULL, 0, NULL, "records (the default unless on a terminal)"}, NULL, FIELD_NONE, 0, 0, NULL},
+	{{"table", NULL, 0, NULL, "a table for people"}, NULL, FIELD_NONE, 0, 0, NULL},
 	{{"limit", NULL, 0, "N", "so many at the most"}, "limit", FIELD_INT, 1, 1000000, NULL},
 	{{"after", NULL, 0, "SANDBOX", "from behind that one"}, "after", FIELD_STR, 1, 64, NULL},
 };
@@ -130,7 +132,7 @@ struct words {
 	size_t n;
 	const char *attach;
 	bool command; /* there is -- ARGV */
-	bool detach, record, interactive;
+	bool detach, record, interactive, json;
 	struct wanted *w;
 };
 
@@ -179,6 +181,10 @@ static int own_flag(struct words *t, const char *name, const char *arg,
 		t->interactive = true;
 	else if (!strcmp(name, "attach"))
 		t->attach = arg;
+	else if (!strcmp(name, "json"))
+		t->json = true;
+	else if (!strcmp(name, "table"))
+		t->w->table = true;
 	else if (!strcmp(name, "help"))
 		return 1;
 	else { /* an operation, on a snapshot perhaps */
@@ -267,6 +273,10 @@ static int settle(struct words *t, struct err *e)
 	bool waits = !strcmp(json_str(w->fields, "op"), "wait") &&
 		     !strcmp(w->program, "ps");
 
+	if (!strcmp(w->program, "ps") && !json_object_get(w->fields, "op"))
+		w->table |= !t->json && isatty(STDOUT_FILENO);
+	else
+		w->table = false;
 	if (!strcmp(w->program, "run") && t->command && !t->detach)
 		json_object_set_new(w->fields, "wait", json_true());
 	if (!strcmp(t->form->name, "undrain"))

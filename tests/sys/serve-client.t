@@ -61,6 +61,11 @@ is "$(remote ps p2 p1 | jq -r .name | sort)" "$(printf 'p1\np2')" \
 	"are looked at, too"
 is "$(remote ps | jq -r .sandbox | sort)" "$(dsec-ps | jq -r .sandbox | sort)" \
 	"a list is what it is here"
+ageless() { awk '{ $4 = ""; print }' | sort; }
+is "$(remote ps --table | ageless)" "$(dsec-ps --table | ageless)" \
+	"for people, too"
+is "$(remote ps --task nobody --table)" "$(dsec-ps --task nobody --table)" \
+	"with its heading"
 is "$(remote pause --resume --task t | jq -r .sandbox)" "$(jq -r .sandbox "$T/p2")" \
 	"so is a task"
 run remote ps --task nobody

@@ -102,6 +102,19 @@ is_value "$control_watch" \
 is_value "$control_watch" 'dsec_request_seconds_count{program="run",op=""}' 2
 is_value "$control_watch" 'dsec_refusals_total{program="run",code="memory"}' 1
 is_value "$control_watch" 'dsec_node_state{node="n1",state="live"}' 1
+
+"$BIN/dsec-serve" issue "$dir" --client gone >/dev/null
+"$BIN/dsec-serve" revoke "$dir" gone.pem >/dev/null
+turned_away() { # PORT
+	"$BIN/dsec-serve" client --server "127.0.0.1:$1" --ca "$dir/ca.pem" \
+		--cert "$dir/gone.pem" --key "$dir/gone.key" ps 2>&1 |
+		grep -q 'certificate: revoked'
+}
+for watched in "$control_port $control_watch" "$node_port $node_watch"; do
+	wait_for 20 turned_away "${watched% *}"
+	ok $? 'who is revoked is turned away'
+	is_value "${watched#* }" 'dsec_handshakes_refused_total{reason="revoked"}' 1
+done
 is_value "$control_watch" 'dsec_sandboxes{node="n1",backend="container"}' 1
 is_value "$control_watch" 'dsec_sandboxes_by_project{project="root/rl"}' 1
 is_value "$control_watch" 'dsec_sandboxes_by_state{node="n1",state="running"}' 1

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "ps.h"
+#include "life/listing.h"
 
 /* 42s, 17m, 5h, 3d: how long ago. */
 static void age(char *out, size_t size, int64_t since_ms)
@@ -30,15 +30,16 @@ static const char *or_dash(const char *s)
 	return *s ? s : "-";
 }
 
-void ps_table(const json_t *rec)
+void listing_line(const json_t *rec, char ret[LISTING_MAX])
 {
 	char state[64], created[16], cpu[16];
 	const char *more;
 
 	if (!rec) {
-		printf("%-20s  %-16s  %-22s  %-6s  %4s  %7s  %-12s  %s\n",
-		       "SANDBOX", "NAME", "STATE", "AGE", "CPU", "MEMORY",
-		       "TASK", "PROJECT");
+		snprintf(ret, LISTING_MAX,
+			 "%-20s  %-16s  %-22s  %-6s  %4s  %7s  %-12s  %s",
+			 "SANDBOX", "NAME", "STATE", "AGE", "CPU", "MEMORY",
+			 "TASK", "PROJECT");
 		return;
 	}
 	more = json_str(rec, "outcome");
@@ -50,9 +51,11 @@ void ps_table(const json_t *rec)
 	age(created, sizeof(created), json_int(rec, "created_ms", 0));
 	snprintf(cpu, sizeof(cpu), "%g",
 		 json_number_value(json_object_get(rec, "cpu_cores_limit")));
-	printf("%-20s  %-16s  %-22s  %-6s  %4s  %6lldM  %-12s  %s\n",
-	       json_str(rec, "sandbox"), or_dash(json_str(rec, "name")), state,
-	       created, cpu, (long long)json_int(rec, "memory_limit_mb", 0),
-	       or_dash(json_str(rec, "task")),
-	       or_dash(json_str(rec, "project")));
+	snprintf(ret, LISTING_MAX,
+		 "%-20s  %-16s  %-22s  %-6s  %4s  %6lldM  %-12s  %s",
+		 json_str(rec, "sandbox"), or_dash(json_str(rec, "name")),
+		 state, created, cpu,
+		 (long long)json_int(rec, "memory_limit_mb", 0),
+		 or_dash(json_str(rec, "task")),
+		 or_dash(json_str(rec, "project")));
 }
