@@ -292,7 +292,7 @@ static void on_recovered(void *arg, const struct err *why)
 static int bring_back(struct job *j, struct err *e)
 {
 	char id[BOX_ID_LEN + 1];
-	int r = recover_find(j->tree, json_str(j->req, "sandbox"), id, e);
+	int r = recover_find_any(j->tree, json_str(j->req, "sandbox"), id, e);
 
 	j->give_up_ms = clock_ms() + RECOVER_MS;
 	return r < 0 ? r

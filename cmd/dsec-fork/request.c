@@ -451,8 +451,8 @@ static int read_source(struct request *r, struct err *e)
 	auto_json json_t *spec = NULL;
 	int res;
 
-	res = recover_find(&r->app->tree, json_str(r->req, "sandbox"),
-			   r->source, e);
+	res = recover_find_any(&r->app->tree, json_str(r->req, "sandbox"),
+			       r->source, e);
 	if (res < 0)
 		return res;
 	if (spec_read(&r->app->tree, r->source, &spec, NULL) < 0)

@@ -298,8 +298,8 @@ static int pack(struct pack *p, const json_t *req, json_t *answer,
 
 	r = request(p, req, e);
 	if (r == 0)
-		r = recover_find(&p->c->tree, json_str(req, "sandbox"), p->id,
-				 e);
+		r = recover_find_any(&p->c->tree, json_str(req, "sandbox"),
+				     p->id, e);
 	if (r == 0 && !p->dry_run)
 		r = pack_find_store(p, e);
 	if (r == 0)

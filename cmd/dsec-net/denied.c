@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "box/select.h"
 #include "life/ctl.h"
+#include "life/recover.h"
 #include "net.h"
 
 /* What sandboxes tried and were refused, as the helper has written it down. */
@@ -89,7 +90,7 @@ static int begin(struct follow *f, const struct tree *t, const json_t *req,
 
 	*f = (struct follow){.tree = t, .req = req, .fd = -1};
 	f->in.fd = -1;
-	r = tree_find(t, json_str(req, "sandbox"), f->id, e);
+	r = recover_find_any(t, json_str(req, "sandbox"), f->id, e);
 	if (r == 0)
 		r = tree_path(path, e, "%s/sb/%s/spec.json", t->lib, f->id);
 	if (r == 0 && access(path, F_OK) < 0)

@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "life/recover.h"
 #include "net.h"
 
 #define JOBS_WAITING 256 /* taken and not begun */
@@ -159,7 +160,7 @@ static int begin(struct app *app, json_t *req, struct err *e)
 	if (r < 0)
 		return r;
 	if (*name) {
-		r = tree_find(&app->tree, name, id, e);
+		r = recover_find_any(&app->tree, name, id, e);
 		return r < 0 ? r : job_new(app, req, id, e);
 	}
 	select_from(&app->walk.sel, req);

@@ -145,7 +145,7 @@ static int begin(struct app *app, json_t *req, struct err *e)
 	if (r < 0)
 		return r;
 	if (*name) {
-		r = recover_find(&app->tree, name, id, e);
+		r = recover_find_any(&app->tree, name, id, e);
 		return r < 0 ? r : job_new(app, req, id, e);
 	}
 	select_from(&app->walk.sel, req);

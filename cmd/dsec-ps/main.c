@@ -112,7 +112,8 @@ static void take(struct app *app, json_t *req)
 
 	r = field_need(req, "sandbox", &e);
 	if (r == 0)
-		r = recover_find(&app->tree, json_str(req, "sandbox"), id, &e);
+		r = recover_find_any(&app->tree, json_str(req, "sandbox"), id,
+				     &e);
 	if (r == 0)
 		r = app->wait ? wait_for(app, req, id, &e)
 			      : inspect(app, req, id, &e);

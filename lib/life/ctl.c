@@ -48,6 +48,7 @@ int ctl_dead(const struct tree *t, const char *id, json_t **ret_rec,
 static int ended(const char *id, const json_t *dead, struct err *e)
 {
 	const char *outcome = json_str(dead, "outcome");
+	const char *name = json_str(json_object_get(dead, "spec"), "name");
 	int r;
 
 	if (!strcmp(outcome, "supervisor-lost"))
@@ -57,7 +58,8 @@ static int ended(const char *id, const json_t *dead, struct err *e)
 			    id);
 	else
 		r = err_set(e, -ESHUTDOWN, "stopped",
-			    "sandbox %s has ended: %.64s", id,
+			    "sandbox %s%s%s%s has ended: %.64s", id,
+			    *name ? " ('" : "", name, *name ? "')" : "",
 			    *outcome ? outcome : "cause unknown");
 	if (e)
 		e->infra = json_flag(dead, "infra");
@@ -198,7 +200,7 @@ int ctl_open(const struct tree *t, const char *sandbox, unsigned flags,
 	struct ctl *c;
 	int r, sock;
 
-	r = recover_find(t, sandbox, id, e);
+	r = recover_find_any(t, sandbox, id, e);
 	if (r < 0)
 		return r;
 	sock = connect_to(t, id, flags, e);

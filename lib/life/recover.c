@@ -103,6 +103,14 @@ int recover_find(const struct tree *t, const char *word, char *id,
 	return 0;
 }
 
+int recover_find_any(const struct tree *t, const char *word, char *id,
+		     struct err *e)
+{
+	int r = recover_find(t, word, id, e);
+
+	return r == -ENOENT && teardown_named(t, word, id) ? 0 : r;
+}
+
 /* --- one at a time ------------------------------------------------------- */
 
 static int unknown(const char *id, struct err *e)

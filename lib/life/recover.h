@@ -30,9 +30,14 @@ int recover_each(const struct tree *t, recover_fn *fn, void *arg,
  * recover_find(t, word, id, e):
  * tree_find(), and where no live sandbox has the name, one of them that had it;
  * "sandbox_unknown" too where several had.
+ *
+ * recover_find_any(t, word, id, e): else the last of that name that ended, of
+ * which is told then how.  Not where a name is looked for on several nodes.
  */
 int recover_find(const struct tree *t, const char *word, char *id,
 		 struct err *e);
+int recover_find_any(const struct tree *t, const char *word, char *id,
+		     struct err *e);
 
 /*
  * recover(t, cgroups, id, e):

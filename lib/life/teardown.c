@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,6 +156,44 @@ static int write_record(int dirfd, const char *name, const char *text,
 	return r == -EEXIST ? 0 : r;
 }
 
+/* dead/<hour>/@<name>: the last of that name, for teardown_named().  One that
+ * cannot be made is missed by people alone. */
+static void link_name(int dirfd, const char *name, const char *id)
+{
+	char tmp[BOX_ID_LEN + 2], path[NAME_MAX + 1];
+
+	snprintf(tmp, sizeof(tmp), ".%s", id);
+	if (*name &&
+	    snprintf(path, sizeof(path), "@%s", name) < (int)sizeof(path) &&
+	    symlinkat(id, dirfd, tmp) == 0 &&
+	    renameat(dirfd, tmp, dirfd, path) < 0)
+		(void)unlinkat(dirfd, tmp, 0);
+}
+
+bool teardown_named(const struct tree *t, const char *name, char *id)
+{
+	struct dirent **hours = NULL;
+	char path[PATH_MAX];
+	bool found = false;
+	int n;
+
+	if (strchr(name, '/') || tree_path(path, NULL, "%s/dead", t->lib) < 0)
+		return false;
+	n = scandir(path, &hours, NULL, alphasort);
+	while (n-- > 0) {
+		if (!found &&
+		    tree_path(path, NULL, "%s/dead/%s/@%s", t->lib,
+			      hours[n]->d_name, name) == 0 &&
+		    readlink(path, id, BOX_ID_LEN + 1) == BOX_ID_LEN) {
+			id[BOX_ID_LEN] = '\0';
+			found = tree_is_id(id);
+		}
+		free(hours[n]);
+	}
+	free(hours);
+	return found;
+}
+
 static int record_once(const struct tree *t, const char *id, const json_t *why,
 		       struct err *e)
 {
@@ -178,6 +217,9 @@ static int record_once(const struct tree *t, const char *id, const json_t *why,
 	text[len] = '\n';
 	snprintf(name, sizeof(name), "%s.json", id);
 	r = write_record(dirfd, name, text, len + 1, e);
+	if (r == 0)
+		link_name(dirfd, json_str(json_object_get(rec, "spec"), "name"),
+			  id);
 	return r < 0 ? err_wrap(e, r, "record the end of %s", id) : 0;
 }
 

@@ -35,7 +35,11 @@ int teardown_record(const struct tree *t, const char *id, const json_t *why,
  * otherwise, and that cannot come back.
  *
  * Either record is the caller's.
+ *
+ * teardown_named(t, name, id): the last that ended with that name and is on
+ * record, into id[BOX_ID_LEN + 1].
  */
+bool teardown_named(const struct tree *t, const char *name, char *id);
 bool teardown_recorded(const struct tree *t, const char *id, json_t **ret_rec);
 bool teardown_lost(const struct tree *t, const char *id, json_t **ret_rec);
 

@@ -151,6 +151,28 @@ else
 fi
 run timeout 20 dsec-pause --stop "$s"
 
+# --- by the name of one that has ended: the last
+for _ in 1 2; do
+	s=$(create '{"name":"tt","ttl_absolute":1}')
+	run timeout 20 dsec-ps --wait "$s"
+done
+run dsec-exec tt -- true
+like "$status $err" "^125 .*$s \\('tt'\\) has ended: ttl_absolute" \
+	"a command for it is told so"
+run dsec-ps --all tt
+json_is "$out" "[\"$s\",\"stopped\",\"ttl_absolute\",\"tt\"]" "it is shown" \
+	'[.sandbox,.state,.outcome,.name]'
+run timeout 20 dsec-ps --wait tt
+json_is "$out" "[\"$s\",\"ttl_absolute\"]" "and need not be waited for" \
+	'[.sandbox,.outcome]'
+run timeout 20 dsec-pause --stop tt
+is "$status $(field "$out" .sandbox)" "0 $s" "nor stopped"
+s=$(create '{"name":"tt"}')
+is "$(field "$(dsec-ps tt)" .sandbox)" "$s" "a live one has its name back"
+run timeout 20 dsec-pause --stop "$s"
+run dsec-ps ../tt
+is "$(field "$out" .error.code)" sandbox_unknown "no path is a name"
+
 # --- many at once
 # shellcheck disable=SC2046
 ids=$(create $(yes '{"ttl_absolute":2}' | head -n 10))
