@@ -63,6 +63,42 @@ static int take_line(struct app *app, char *text, size_t len, json_t **ret_req,
 	return *ret_req ? 0 : 1;
 }
 
+/* Records of several runs of a program have the same ids, and over the network
+ * one id is one request: who comes second gets another there. */
+static void take_id(struct app *app, json_t *req)
+{
+	json_t *said = json_object_get(req, "id");
+	auto_json json_t *id = said ? json_incref(said)
+				    : json_integer((json_int_t)app->line);
+	auto_free char *key = json_dumps(id, JSON_ENCODE_ANY);
+
+	if (key && json_object_get(app->ids, key)) {
+		json_object_set_new(req, "id",
+				    json_sprintf("%s#%llu", key,
+						 (unsigned long long)
+							 app->line));
+		free(key);
+		key = json_dumps(json_object_get(req, "id"), JSON_ENCODE_ANY);
+	} else {
+		json_object_set(req, "id", id);
+	}
+	if (key)
+		json_object_set(app->ids, key, id);
+}
+
+static void give_id(struct app *app, json_t *rec, bool final)
+{
+	auto_free char *key = json_dumps(json_object_get(rec, "id"),
+					 JSON_ENCODE_ANY);
+	json_t *id = key ? json_object_get(app->ids, key) : NULL;
+
+	if (!id)
+		return;
+	json_object_set(rec, "id", id);
+	if (final)
+		json_object_del(app->ids, key);
+}
+
 static void send_line(struct app *app, char *text, size_t len)
 {
 	auto_json json_t *req = NULL;
@@ -78,9 +114,7 @@ static void send_line(struct app *app, char *text, size_t len)
 	}
 	if (r != 0)
 		return;
-	if (!json_object_get(req, "id"))
-		json_object_set_new(req, "id",
-				    json_integer((json_int_t)app->line));
+	take_id(app, req);
 	(void)json_object_update_missing(req, app->want.fields);
 	send_req(app, req);
 }
@@ -307,6 +341,8 @@ static void on_line(void *arg, struct conn *c, json_t *obj)
 	/* Not the command's: an answer to a signal. */
 	if (app->want.raw && json_int(obj, "id", 0) != 1)
 		return;
+	if (app->want.lines)
+		give_id(app, obj, final);
 	if (!app->want.raw)
 		show(app, obj);
 	else if (!strcmp(event, "started"))
@@ -394,7 +430,8 @@ static int begin(struct app *app, const struct args *a, struct tls_ident *peer,
 		return err_set(e, -EINVAL, "usage",
 			       "--peer %s: not dsec://KIND/NAME", a->peer);
 	app->peer = a->peer ? peer : NULL;
-	r = loop_new(&app->loop, e);
+	app->ids = json_object();
+	r = app->ids ? loop_new(&app->loop, e) : err_sys(e, ENOMEM, "client");
 	if (r == 0)
 		r = open_tls(app, e);
 	if (r == 0)

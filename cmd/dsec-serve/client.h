@@ -57,6 +57,7 @@ struct app {
 	bool polled;		/* it can be waited for */
 	struct jsonl lines;
 	uint64_t line;
+	json_t *ids;   /* of lines under way: as sent, as it was said */
 	size_t word;   /* the next of want.words */
 	unsigned open; /* requests that are not answered */
 	bool ended;    /* no more requests */
