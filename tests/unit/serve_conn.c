@@ -86,6 +86,7 @@ struct bed {
 	struct call *waiting;
 	/* the client */
 	bool up, gone;
+	int refused; /* by the server: why */
 	struct err why;
 	char text[4096]; /* lines that came, one after another */
 	unsigned lines;
@@ -206,9 +207,22 @@ static void srv_left(void *arg, struct client *cl)
 		stop_loop(b);
 }
 
+/* For the client the handshake is over: what it says now meets a closed
+ * socket, before it has read why. */
+static void srv_refused(void *arg, const struct err *why)
+{
+	struct bed *b = arg;
+	auto_json json_t *line = json_pack("{s:s}", "program", "ping");
+
+	b->refused = why->r;
+	if (b->up)
+		(void)conn_put(b->c, line, NULL);
+}
+
 static const struct server_ops srv_ops = {.begin = srv_begin,
 					  .stop = srv_stop,
-					  .left = srv_left};
+					  .left = srv_left,
+					  .refused = srv_refused};
 
 static void cl_up(void *arg, struct conn *c)
 {
@@ -735,6 +749,10 @@ static void test_trust(void)
 	while (!b.gone)
 		go(&b);
 	is_int(b.lines, 0, "and not let in again");
+	is_int(b.refused, -EKEYREVOKED, "which the server is told");
+	is_str(b.why.msg, "the peer refused this certificate: revoked",
+	       "as the client is");
+	is_str(b.why.code, "permission", "and need not try again");
 	free(b.b.pem.crl);
 	b.b.pem.crl = strdup("no list");
 	ok(tls_replace(b.b.tls, &b.b.pem, &e) < 0, "no list is not one");
