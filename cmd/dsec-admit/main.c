@@ -13,6 +13,7 @@
 #include "box/spec.h"
 #include "report.h"
 #include "wire/exit.h"
+#include "wire/input.h"
 #include "wire/jsonl.h"
 #include "wire/record.h"
 
@@ -270,8 +271,10 @@ static int run(struct admitter *a, struct err *e)
 		r = tree_make(&a->tree, e);
 	if (r < 0)
 		return r;
-	if (a->op == OP_ADMIT)
-		return serve(a, e);
+	if (a->op == OP_ADMIT) {
+		r = input_wanted("--report, --drain or --undrain", e);
+		return r < 0 ? r : serve(a, e);
+	}
 	rec = record_ok(NULL);
 	r = rec ? ops[a->op].fn(a, NULL, rec, e) : err_sys(e, ENOMEM, "answer");
 	return r < 0 ? r : record_write(STDOUT_FILENO, rec, e);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "box/result.h"
 #include "exec.h"
 #include "wire/exit.h"
 #include "wire/record.h"
@@ -96,16 +97,5 @@ int helper_end(struct file_call *c, int *ret_status, struct err *e)
 	r = next_record(c, &rec, e);
 	if (r == 0)
 		r = record_to_err(rec.rec, e);
-	if (r < 0)
-		return r;
-	if (!strcmp(json_str(rec.rec, "outcome"), "killed"))
-		return err_set(e, -ECANCELED, "cancelled",
-			       "the file operation was ended: the sandbox was "
-			       "stopped or paused to disk");
-	if (!json_is_integer(json_object_get(rec.rec, "exit_code")))
-		return err_set(e, -EIO, "internal",
-			       "the file helper ended with %.32s",
-			       json_str(rec.rec, "outcome"));
-	*ret_status = (int)json_int(rec.rec, "exit_code", 0);
-	return 0;
+	return r < 0 ? r : result_of_helper(rec.rec, ret_status, e);
 }

@@ -11,6 +11,7 @@
 #include "exec.h"
 #include "raw.h"
 #include "wire/exit.h"
+#include "wire/input.h"
 #include "wire/record.h"
 
 static const char usage[] =
@@ -206,6 +207,11 @@ static int run(struct args *a, struct err *e)
 	if (a->nwords > 1 && !json_object_get(a->req, "command") &&
 	    !json_object_get(a->req, "op"))
 		return too_many_words(a, e);
+	if (!a->nwords) {
+		r = input_wanted("SANDBOX -- COMMAND", e);
+		if (r < 0)
+			return r;
+	}
 	return batch_run(&(struct batch_opts){&tree, a->req, a->words,
 					      a->nwords, a->jobs},
 			 e);

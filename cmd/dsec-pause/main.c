@@ -460,10 +460,8 @@ static int take_lines(struct app *app, struct err *e)
 		.arg = app,
 	};
 
-	if (isatty(STDIN_FILENO))
-		return err_set(e, -EINVAL, "usage",
-			       "no sandbox is named: give ids, a selector, or "
-			       "requests on standard input");
+	if (input_wanted("ids or a selector", e) < 0)
+		return -EINVAL;
 	return input_new(app->loop, &from, &app->input, e);
 }
 

@@ -11,6 +11,7 @@
 #include "box/spec.h"
 #include "place_cmd.h"
 #include "wire/exit.h"
+#include "wire/input.h"
 #include "wire/jsonl.h"
 #include "wire/record.h"
 
@@ -257,8 +258,10 @@ static int filter(struct args *a, struct err *e)
 	auto_place struct place *p = NULL;
 	struct filter f = {.table = &a->table, .explain = a->explain};
 	struct place_conf c;
-	int r;
+	int r = input_wanted("--simulate", e);
 
+	if (r < 0)
+		return r;
 	place_conf_default(&c);
 	c.k = (unsigned)own_int(a, "k", c.k);
 	c.fresh_ms = own_int(a, "fresh", (int64_t)c.fresh_ms);

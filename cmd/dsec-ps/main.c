@@ -334,12 +334,9 @@ static int check_flags(struct app *app, struct err *e)
 		return err_set(
 			e, -EINVAL, "usage",
 			"sandboxes by name exclude --watch and selectors");
-	if (arg_wait && !words && !select_narrows(&app->sel) &&
-	    isatty(STDIN_FILENO))
-		return err_set(e, -EINVAL, "usage",
-			       "no sandbox is named: give ids, a selector, or "
-			       "records on standard input");
-	return 0;
+	return arg_wait && !words && !select_narrows(&app->sel)
+		       ? input_wanted("ids or a selector", e)
+		       : 0;
 }
 
 static int parse(int argc, char **argv, struct app *app, struct err *e)

@@ -120,6 +120,10 @@ static int one(const struct tree *t, json_t *req, struct err *e)
 	r = field_check(run_fields, run_fields_len, req, e);
 	if (r < 0)
 		return r;
+	if (arg_detach && json_flag(req, "rm"))
+		return err_set(e, -EINVAL, "usage",
+			       "--rm waits for its command: leave --rm or "
+			       "--detach out");
 	if (raw && json_flag(req, "tty"))
 		return err_set(e, -EOPNOTSUPP, "unsupported",
 			       "a one-shot has no terminal: leave --rm or "

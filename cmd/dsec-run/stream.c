@@ -14,6 +14,7 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -442,6 +443,19 @@ static void dismiss(struct pool_of *p)
 	jsonl_done(&p->in);
 }
 
+/* Of a device without a line, as /dev/null is, nobody meant to ask nothing. */
+static int check_asked(const struct pool_of *p, struct err *e)
+{
+	struct stat st;
+
+	if (p->in.line || p->ended_by || fstat(STDIN_FILENO, &st) < 0 ||
+	    !S_ISCHR(st.st_mode))
+		return 0;
+	return err_set(e, -EINVAL, "usage",
+		       "nothing is asked for: give -- COMMAND or --detach, or "
+		       "requests on standard input");
+}
+
 int stream(const struct tree *tree, json_t *defaults, unsigned jobs,
 	   struct err *e)
 {
@@ -462,6 +476,8 @@ int stream(const struct tree *tree, json_t *defaults, unsigned jobs,
 			break;
 		r = turn(&p, e);
 	}
+	if (r == 0 && !p.lost)
+		r = check_asked(&p, e);
 	dismiss(&p);
 	fd_close(p.sig);
 	if (r < 0)

@@ -77,3 +77,22 @@ int result_add_output(const struct tree *t, const char *id, json_t *rec,
 	r = add_stream(t, id, rec, "stdout", max, e);
 	return r < 0 ? r : add_stream(t, id, rec, "stderr", max, e);
 }
+
+int result_of_helper(const json_t *end, int *ret_status, struct err *e)
+{
+	const char *outcome = json_str(end, "outcome");
+
+	if (!strcmp(outcome, "killed"))
+		return err_set(e, -ECANCELED, "cancelled",
+			       "the file operation was ended: the sandbox was "
+			       "stopped or paused to disk");
+	if (!strcmp(outcome, "oom"))
+		return err_set(e, -ENOMEM, "oom",
+			       "the file operation was ended: the sandbox is "
+			       "at its memory limit");
+	if (!json_is_integer(json_object_get(end, "exit_code")))
+		return err_set(e, -EIO, "internal",
+			       "the file helper ended with %.32s", outcome);
+	*ret_status = (int)json_int(end, "exit_code", 0);
+	return 0;
+}

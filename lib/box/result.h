@@ -16,4 +16,12 @@
 int result_add_output(const struct tree *t, const char *id, json_t *rec,
 		      unsigned inline_kb, struct err *e);
 
+/*
+ * result_of_helper(end, ret_status, e):
+ * ${end} is the supervisor's last record of a file helper, which ended by
+ * itself: 0, with its exit status; or it did not: "cancelled", "oom" or
+ * "internal".
+ */
+int result_of_helper(const json_t *end, int *ret_status, struct err *e);
+
 #endif

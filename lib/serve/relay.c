@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "box/recorder.h"
+#include "box/result.h"
 #include "life/output.h"
 #include "serve/relay_priv.h"
 #include "wire/exit.h"
@@ -131,7 +132,7 @@ static json_t *file_result(struct relay *r, struct err *e)
 {
 	auto_json json_t *said = NULL;
 	char *last = NULL, *next;
-	int64_t status = json_int(r->end, "exit_code", -1) - HELPER_EXIT_BASE;
+	int status;
 
 	if (record_to_err(r->end, e) < 0)
 		return NULL;
@@ -145,11 +146,11 @@ static json_t *file_result(struct relay *r, struct err *e)
 	if (last && json_parse(last, strlen(last), &said, NULL) == 0) {
 		return record_to_err(said, e) < 0 ? NULL : answer(r, said, e);
 	}
+	if (result_of_helper(r->end, &status, e) < 0)
+		return NULL;
 	err_set(e, -EIO, "internal", "the file operation ended without result");
-	if (!strcmp(json_str(r->end, "outcome"), "killed"))
-		err_set(e, -ECANCELED, "cancelled",
-			"the file operation was ended");
-	else if (status >= 0 && status < (int64_t)exit_codes_len)
+	status -= HELPER_EXIT_BASE;
+	if (status >= 0 && status < (int)exit_codes_len)
 		e->code = exit_codes[status].code;
 	return NULL;
 }

@@ -71,6 +71,7 @@ const struct exit_code exit_codes[] = {
 	{"stdout_lost", EXIT_STDOUT_LOST, "standard output was closed or is full"},
 	{"audit_damaged", EXIT_NO, "an audit log is not what its hashes say"},
 	{"internal", EXIT_BUG, "a mistake of ours"},
+	{"oom", EXIT_NO, "a file operation needed more than the sandbox's memory limit leaves"},
 };
 /* clang-format on */
 const size_t exit_codes_len = sizeof(exit_codes) / sizeof(exit_codes[0]);

@@ -209,3 +209,13 @@ void input_hold(struct input *in, bool on)
 	if (!on && !in->ended)
 		work_soon(in);
 }
+
+int input_wanted(const char *give, struct err *e)
+{
+	return isatty(STDIN_FILENO)
+		       ? err_set(e, -EINVAL, "usage",
+				 "nothing is asked for: give %s, or requests "
+				 "on standard input",
+				 give)
+		       : 0;
+}

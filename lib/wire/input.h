@@ -48,6 +48,12 @@ must_check int input_new(struct loop *l, const struct input_from *from,
 			 struct input **ret_input, struct err *e);
 void input_free(struct input *in);
 
+/*
+ * input_wanted(give, e): "usage" where standard input is a terminal, on which
+ * nobody types requests: what else can be given, is ${give}.
+ */
+must_check int input_wanted(const char *give, struct err *e);
+
 /* input_hold(in, on): take a rest, or go on.  Harmless after the end. */
 void input_hold(struct input *in, bool on);
 

@@ -29,6 +29,17 @@ for name in '' ../exec "$(printf '%05000d' 7)" --nope; do
 	run dsec "$name"
 	is "$status" 64 "no program: '$(printf %.20s "$name")'"
 done
+# On a terminal nobody types requests: each says at once what it can be given.
+for p in exec admit place pause fork net 'ps --wait'; do
+	if [ "$(id -u)" -ne 0 ] || ! command -v script >/dev/null; then
+		skip "$p on a terminal" "needs root and script"
+		continue
+	fi
+	out=$(timeout 30 script -qec "dsec $p" "$T/typescript" </dev/null 2>&1)
+	is "$?" 64 "$p on a terminal without words"
+	like "$out" 'nothing is asked for: give .*, or requests on standard input' \
+		"... is told what is missing"
+done
 # Its own directory goes before PATH; PATH is looked at for the rest.
 mkdir "$T/bin" "$T/path"
 cp "$BIN/dsec" "$T/bin/"

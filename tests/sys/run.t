@@ -106,6 +106,16 @@ is "$rec" 1 "the same key twice runs once"
 rec=$(echo '{"key":"k1","rm":true,"command":["true"]}' | dsec-run)
 is "$(field "$rec" .error.code)" key_conflict "another request is a conflict"
 
+# --- nothing, and both of two, are not asked for
+run dsec-run --task none
+is "$status $out" "64 " "no command and no request"
+like "$err" "give -- COMMAND or --detach, or requests" "is told so"
+run sh -c ': | dsec-run'
+is "$status $out$err" "0 " "an empty batch is one"
+run dsec-run --rm -d -- true
+is "$status" 64 "--rm waits: not with --detach"
+like "$err" "leave --rm or --detach out" "which is told"
+
 # --- told to end while it waits: what lives on is named
 named() { # RECORD: it was cancelled, and its sandbox can be asked for
 	is "$(field "$1" '[.ok,.error.code,.error.infra//false,.exec]|tostring')" \

@@ -126,7 +126,7 @@ class PolicyDenied(DSecError):
 
 
 class QuotaExceeded(DSecError):
-    """A limit on disk or use is reached."""
+    """A limit of the sandbox on disk, use or memory is reached."""
     default_code = "quota"
 
 
@@ -252,7 +252,7 @@ _table(FileError, "is_directory not_directory not_empty not_regular read_only "
 _table(CapacityError, "memory cpu pressure disk count draining isolation")
 _table(Busy, "busy node_away")
 _table(PolicyDenied, "permission mount_denied not_root policy")
-_table(QuotaExceeded, "quota")
+_table(QuotaExceeded, "quota oom")
 _table(SandboxStopped, "stopped one_shot ttl_idle ttl_absolute ttl_paused")
 _table(SandboxDied, "supervisor_lost supervisor-lost died")
 _table(NodeLost, "node_lost node-lost")
