@@ -68,15 +68,17 @@ static int take_line(struct app *app, char *text, size_t len, json_t **ret_req,
 static void take_id(struct app *app, json_t *req)
 {
 	json_t *said = json_object_get(req, "id");
-	auto_json json_t *id = said ? json_incref(said)
-				    : json_integer((json_int_t)app->line);
+	auto_json json_t *id = said && !json_is_null(said)
+				       ? json_incref(said)
+				       : json_integer(
+						 (json_int_t)app->lines.line);
 	auto_free char *key = json_dumps(id, JSON_ENCODE_ANY);
 
 	if (key && json_object_get(app->ids, key)) {
 		json_object_set_new(req, "id",
 				    json_sprintf("%s#%llu", key,
 						 (unsigned long long)
-							 app->line));
+							 app->lines.line));
 		free(key);
 		key = json_dumps(json_object_get(req, "id"), JSON_ENCODE_ANY);
 	} else {
@@ -105,10 +107,11 @@ static void send_line(struct app *app, char *text, size_t len)
 	struct err e = {0};
 	int r;
 
-	app->line++;
 	r = take_line(app, text, len, &req, &e);
 	if (r < 0) {
-		auto_json json_t *rec = record_error(NULL, &e);
+		auto_json json_t *bad = json_pack("{s:I}", "id",
+						  (json_int_t)app->lines.line);
+		auto_json json_t *rec = record_error(bad, &e);
 
 		tell(app, rec);
 	}
@@ -299,6 +302,7 @@ static void on_final(struct app *app, const json_t *obj)
 		app->status = (enum exit_status)raw_status(obj);
 	else if (record_to_err(obj, &e) < 0)
 		app->status = exit_join(app->status, exit_of(&e));
+	app->exec[0] = '\0';
 	app->open -= app->open > 0;
 	if (!app->ended)
 		take_more(app);
@@ -343,10 +347,10 @@ static void on_line(void *arg, struct conn *c, json_t *obj)
 		return;
 	if (app->want.lines)
 		give_id(app, obj, final);
-	if (!app->want.raw)
-		show(app, obj);
-	else if (!strcmp(event, "started"))
+	if (!app->want.lines && !strcmp(event, "started"))
 		raw_began(app, obj);
+	else if (!app->want.raw)
+		show(app, obj);
 	if (final)
 		on_final(app, obj);
 }
@@ -460,10 +464,11 @@ int verb_client(const struct args *a, struct err *e)
 		*e = app.why;
 		r = e->r;
 	}
-	if (r < 0 && app.want.raw) {
-		log_err(e);
-		raw_left(&app);
-		return EXIT_RAW_FAILED;
-	}
-	return r < 0 ? r : (int)app.status;
+	if (r == 0)
+		return (int)app.status;
+	raw_left(&app);
+	if (!app.want.raw)
+		return r;
+	log_err(e);
+	return EXIT_RAW_FAILED;
 }

@@ -33,8 +33,8 @@ struct place {
 	char cert[PATH_MAX], key[PATH_MAX], ca[PATH_MAX];
 };
 
-/* place_find(a, ret, e): of flags, the environment, a file. */
-int place_find(const struct args *a, struct place *ret, struct err *e);
+/* place_find(a, p, e): of flags, the environment, a file. */
+int place_find(const struct args *a, struct place *p, struct err *e);
 
 /* place_connect(server, ret_host, size, e): a socket; waits 10 s at most.
  * ${ret_host} is the name that its certificate must have. */
@@ -56,7 +56,6 @@ struct app {
 	struct loop_source src; /* stdin */
 	bool polled;		/* it can be waited for */
 	struct jsonl lines;
-	uint64_t line;
 	json_t *ids;   /* of lines under way: as sent, as it was said */
 	size_t word;   /* the next of want.words */
 	unsigned open; /* requests that are not answered */

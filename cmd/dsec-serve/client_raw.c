@@ -145,7 +145,10 @@ int raw_signals(struct app *app, struct err *e)
 
 void raw_began(struct app *app, const json_t *rec)
 {
-	snprintf(app->exec, sizeof(app->exec), "%s", json_str(rec, "exec"));
+	/* Of one alone it can be told how it is taken up. */
+	if (json_array_size(app->want.words) == 1)
+		snprintf(app->exec, sizeof(app->exec), "%s",
+			 json_str(rec, "exec"));
 	if (app->pending)
 		send_signal(app, app->pending);
 	if (!app->want.input)

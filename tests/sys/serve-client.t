@@ -48,6 +48,10 @@ is "$(printf '%s\n' '{"id":1,"event":"started","exec":"e1"}' \
 	"{\"sandbox\":\"$p1\",\"command\":[\"echo\",\"hi\"]}" |
 	remote exec | jq -r '.stdout // empty')" hi "one that is not the last is none"
 
+json_is "$(printf '\n{"id":null,"sandbox":"%s","command":"true"}\nno line\n' "$p1" |
+	remote exec | jq -s 'map(select(has("ok"))) | sort_by(.id)')" \
+	'[[2,true,null],[3,false,"bad_record"]]' "who says no id has his line's" \
+	'map([.id, .ok, .error.code])'
 remote run --name p2 --memory 64M --task t -d >"$T/p2"
 is "$(cat "$T/p1" "$T/p2" "$T/p1" | remote exec --cmd 'sleep 0.1; echo hi' |
 	jq -r 'select(has("ok")) | "\(.id) \(.stdout)"' | sort -u | tr -d '\n')" \
@@ -90,6 +94,9 @@ for p in run exec pause ps fork nodes drain net; do
 	like "$status $out" "^0 usage: dsec --server HOST:PORT $p" "help of $p"
 done
 like "$(remote run -h)" 'no --rm' "says what is otherwise"
+
+json_is "$(remote exec p1 --cmd 'echo hi')" '["hi\n"]' "a command's record alone" \
+	'[.stdout]'
 
 # --- a command with our descriptors ------------------------------------------------
 
