@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -161,6 +162,22 @@ static void read_some(struct app *app)
 	}
 }
 
+/* Of a device without a line, as /dev/null is, nobody meant to ask nothing. */
+static void end_lines(struct app *app)
+{
+	struct err e = {0};
+	struct stat st;
+
+	app->ended = true;
+	if (app->lines.line || fstat(STDIN_FILENO, &st) < 0 ||
+	    !S_ISCHR(st.st_mode))
+		return;
+	err_set(&e, -EINVAL, "usage",
+		"%s: nothing is asked for, and standard input has no request",
+		app->want.program);
+	app_fail(app, &e);
+}
+
 /* As many lines as may be under way. */
 static void take_lines(struct app *app)
 {
@@ -179,7 +196,7 @@ static void take_lines(struct app *app)
 			break;
 	}
 	if (r == 0)
-		app->ended = true;
+		end_lines(app);
 	else if (r < 0 && r != -EAGAIN)
 		app_fail(app, &e);
 	app_watch(app, on_lines, !app->ended && app->open < AHEAD);

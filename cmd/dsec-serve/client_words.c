@@ -6,10 +6,11 @@
 
 #include "box/spec.h"
 #include "client.h"
-#include "wire/field.h"
+#include "wire/input.h"
 
 #define YEAR_MS 31536000000
 #define ROWS	64
+#define WORDS	"words and flags (-h lists them)"
 
 /* The flags of the programs that are asked for one thing most; what they do not
  * have, lines on stdin can say. */
@@ -282,11 +283,8 @@ static int settle(struct words *t, struct err *e)
 	if (!strcmp(t->form->name, "undrain"))
 		json_object_set_new(w->fields, "on", json_false());
 	w->lines = none && (t->form->lines || waits);
-	if (w->lines && isatty(STDIN_FILENO))
-		return err_set(e, -EINVAL, "usage",
-			       "%s: for which %s? (dsec --server HOST:PORT %s "
-			       "-h)",
-			       t->form->name, t->form->key, t->form->name);
+	if (w->lines && input_wanted(WORDS, e) < 0)
+		return -EINVAL;
 	return settle_raw(t, e);
 }
 
@@ -352,9 +350,9 @@ static int by_lines(char **argv, struct wanted *ret, struct err *e)
 		"{\"sandbox\":\"a\"} with the fields of PROTOCOL.md";
 
 	ret->lines = true;
-	if (!argv[1])
+	if (!argv[1] && !isatty(STDIN_FILENO))
 		return 0;
-	if (strcmp(argv[1], "-h") && strcmp(argv[1], "--help"))
+	if (!argv[1] || (strcmp(argv[1], "-h") && strcmp(argv[1], "--help")))
 		return err_set(e, -EINVAL, "usage", "%s: its %s", argv[0],
 			       text);
 	dprintf(STDOUT_FILENO,
@@ -378,7 +376,7 @@ int wanted_parse(char **argv, struct wanted *ret, struct err *e)
 	ret->key = t.form->key;
 	if (!strcmp(argv[0], "run") && !argv[1]) {
 		ret->lines = true;
-		return 0;
+		return input_wanted(WORDS, e);
 	}
 	add_rows(&t);
 	return parse(&t, argv, e);

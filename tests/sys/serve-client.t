@@ -82,6 +82,9 @@ draining() { # VERB: of this node itself, and what is so then
 }
 is "$(draining drain) $(draining undrain)" "true false" \
 	"a node is drained, and not any more"
+run remote drain
+is "$status" 64 "of nothing there is nothing to ask"
+like "$err" 'drain: nothing is asked for' "which is said"
 run remote net p1 --show
 is "$status" 64 "what has no words says so"
 like "$err" 'net: its requests are lines' "by its name"
