@@ -232,14 +232,14 @@ static int add_record(const struct key *k, const json_t *rec, struct err *e)
 	auto_free char *text = NULL;
 	int r = json_pack_or(&more, e, "{s:O}", "record", rec);
 
-	if (r == 0)
-		text = json_dumps(more, JSON_COMPACT);
-	if (r == 0 && !text)
-		r = err_sys(e, ENOMEM, "keep the key");
-	if (r == 0 && lseek(k->lock, 0, SEEK_END) < 0)
-		r = err_sys(e, errno, "keep the key");
-	if (r == 0)
-		r = fd_write_all(k->lock, "\n", 1, e);
+	if (r < 0)
+		return r;
+	text = json_dumps(more, JSON_COMPACT);
+	if (!text)
+		return err_sys(e, ENOMEM, "keep the key");
+	if (lseek(k->lock, 0, SEEK_END) < 0)
+		return err_sys(e, errno, "keep the key");
+	r = fd_write_all(k->lock, "\n", 1, e);
 	return r < 0 ? r : fd_write_all(k->lock, text, strlen(text), e);
 }
 
