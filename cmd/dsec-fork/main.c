@@ -353,8 +353,7 @@ static int serve(struct app *app, json_t *words, struct err *e)
 	int r, sig;
 
 	if (geteuid() != 0)
-		return err_set(e, -EPERM, "not_root",
-			       "sandboxes are made by root");
+		return tree_not_root(e);
 	r = tree_init(&app->tree, e);
 	if (r == 0)
 		r = loop_new(&app->loop, e);

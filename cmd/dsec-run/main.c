@@ -195,8 +195,7 @@ int main(int argc, char **argv)
 	if (r == 0)
 		r = tree_init(&t, &e);
 	if (r == 0 && geteuid() != 0)
-		r = err_set(&e, -EPERM, "not_root",
-			    "sandboxes are made by root");
+		r = tree_not_root(&e);
 	if (one_request)
 		json_object_set_new(req, "id", json_integer(1));
 	if (r == 0 && one_request)

@@ -67,6 +67,9 @@ int select_open(const struct tree *t, const struct select *s,
 	if (s->task && (strchr(s->task, '/') || s->task[0] == '.'))
 		return err_set(e, -EBADMSG, "bad_value",
 			       "'task' is not a name");
+	r = tree_allowed(t, e);
+	if (r < 0)
+		return r;
 	if (s->task)
 		r = tree_path(path, e, "%s/task/%s", t->run, s->task);
 	else

@@ -69,6 +69,23 @@ int tree_path(char *buf, struct err *e, const char *fmt, ...)
 	return 0;
 }
 
+int tree_not_root(struct err *e)
+{
+	return err_set(e, -EPERM, "not_root",
+		       "the sandboxes of this node are root's: sudo does it, "
+		       "or ask its daemon: dsec --server HOST:PORT");
+}
+
+int tree_allowed(const struct tree *t, struct err *e)
+{
+	return geteuid() != 0 &&
+			       faccessat(AT_FDCWD, t->run, X_OK, AT_EACCESS) <
+				       0 &&
+			       errno == EACCES
+		       ? tree_not_root(e)
+		       : 0;
+}
+
 int tree_make(const struct tree *t, struct err *e)
 {
 	static const char *const run[] = {"",	   "/sb",  "/name",
@@ -91,7 +108,7 @@ int tree_make(const struct tree *t, struct err *e)
 		if (r == 0)
 			r = fd_mkdir_p(path, 0700, e);
 		if (r < 0)
-			return r;
+			return r == -EACCES ? tree_not_root(e) : r;
 	}
 	for (size_t i = 0; i < array_len(lib); i++) {
 		r = tree_path(path, e, "%s%s", t->lib, lib[i]);

@@ -19,6 +19,13 @@ struct tree {
 /* tree_init(t, e): from the environment; makes nothing. */
 int tree_init(struct tree *t, struct err *e);
 
+/*
+ * tree_allowed(t, e): may this process look into the run directory?  0; or what
+ * tree_not_root() says: "not_root", with the way out.
+ */
+int tree_allowed(const struct tree *t, struct err *e);
+int tree_not_root(struct err *e);
+
 /* tree_make(t, e): make the directories that all programs count on, 0700. */
 int tree_make(const struct tree *t, struct err *e);
 

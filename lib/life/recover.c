@@ -106,8 +106,10 @@ int recover_find(const struct tree *t, const char *word, char *id,
 int recover_find_any(const struct tree *t, const char *word, char *id,
 		     struct err *e)
 {
-	int r = recover_find(t, word, id, e);
+	int r = tree_allowed(t, e);
 
+	if (r == 0)
+		r = recover_find(t, word, id, e);
 	return r == -ENOENT && teardown_named(t, word, id) ? 0 : r;
 }
 

@@ -139,12 +139,22 @@ is "$(field "$out" .outcome)" ttl_paused "and a pause that lasts"
 s=$(create '{"name":"ours"}')
 if setpriv --reuid 65534 --clear-groups "$BIN/dsec-ps" -h >/dev/null 2>&1; then
 	for word in ours "$s"; do
-		for prog in dsec-ps dsec-pause; do
+		for prog in dsec-ps dsec-pause "dsec-net --show"; do
+			# shellcheck disable=SC2086 # words
 			run timeout 10 setpriv --reuid 65534 --clear-groups \
-				"$BIN/$prog" "$word"
+				"$BIN"/$prog "$word"
 			is "$status $(field "$out" .error.code)" \
-				"77 permission" "$prog of another user"
+				"77 not_root" "$prog of another user"
+			like "$out" "are root's: sudo does it, or .* --server" \
+				"... is told the way out"
 		done
+	done
+	for args in "dsec-exec ours -- true" "dsec-admit --report" dsec-ps \
+		"dsec-fork ours" "dsec-run -- true"; do
+		# shellcheck disable=SC2086 # words
+		run timeout 10 setpriv --reuid 65534 --clear-groups "$BIN"/$args
+		like "$err" "are root's: sudo does it, or .* --server" \
+			"so is $args"
 	done
 else
 	skip "another user" "cannot execute these programs"
