@@ -251,6 +251,8 @@ static void name_missing(const struct job *j, json_t *rec)
 		json_array_extend(names, j->lost);
 	if (json_array_size(names) > 0)
 		json_object_set(rec, "missing", names);
+	if (j->lost)
+		json_object_set(rec, "lost", j->lost);
 	json_decref(names);
 }
 

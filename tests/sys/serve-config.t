@@ -160,6 +160,7 @@ b=$(WHO=bob one run '{"memory_limit_mb":64,"project":"root/rl"}' |
 for role in control node; do
 	addr=$to pid=$control text='were taken over'
 	[ $role = control ] || addr=$one pid=$node text='anew'
+	reload $role "$pid" "$text" # it knows what was said last
 	twice "$addr" \
 		"{\"program\":\"exec\",\"sandbox\":\"$b\",\"command\":\"true\"}"
 	is "$(jq -r .ok "$T/twice")" true "$role: what was granted is done" ||
@@ -200,21 +201,21 @@ ok $? "a node that is gone is away"
 rec=$(one exec "{\"sandbox\":\"$id\",\"command\":\"true\"}")
 is "$(field "$rec" .error.code)" node_away "its sandboxes cannot be reached"
 like "$(field "$rec" .error.retry_after_ms)" '^[0-9]+$' "for now"
-silent() { # CODE: all there is to ask cannot be asked
+silent() { # CODE LOST: all there is to ask cannot be asked
 	run ask ps
 	json_is "$(printf '%s\n' "$out" | jq -c 'select(has("ok"))')" \
-		"[false,\"$1\",[\"one\"]]" "a list without any node is none ($1)" \
-		'[.ok, .error.code, .missing]'
+		"[false,\"$1\",[\"one\"],$2]" "a list without any node is none ($1)" \
+		'[.ok, .error.code, .missing, .lost]'
 	like "$err" 'node one could not be asked' "which is said"
 	isnt "$status" 0 "and fails"
 }
-silent node_away
+silent node_away null
 wait_for 20 is_state lost
 ok $? "after lost_ms it is lost, and listed still"
 json_is "$(one exec "{\"sandbox\":\"$id\",\"command\":\"true\"}")" \
 	'["node_lost",true,null]' "so are its sandboxes, and nobody need wait" \
 	'[.error.code, .error.infra, .error.retry_after_ms]'
-silent node_lost
+silent node_lost '["one"]'
 json_is "$(timeout 60 python3 "$here/serve_client.py" "$D" "$to" one \
 	"{\"program\":\"ps\",\"op\":\"wait\",\"sandbox\":\"$id\"}")" \
 	'[true,"stopped","node-lost",true]' "who waits for one is told its end" \

@@ -413,12 +413,14 @@ class RemoteChannel(Channel):
 
 def _away(final: Line) -> List[Line]:
     """A failure for each node that could not be asked, and may have some of
-    what was asked for."""
+    what was asked for: what one had that is lost is lost with it."""
     names = final.get("missing")
+    lost = final.get("lost")
     return [{"ok": False, "node": str(name), "error": {
         "code": "node_away", "infra": True, "retry_after_ms": 1000,
         "message": f"node {name} cannot be reached now"}}
-            for name in (names if isinstance(names, list) else [])]
+            for name in (names if isinstance(names, list) else [])
+            if not isinstance(lost, list) or name not in lost]
 
 
 class RemoteTransport(Transport):
