@@ -86,15 +86,14 @@ static const struct form {
 	const char *key; /* of a word; NULL: it takes none */
 	const struct field *rows;
 	size_t nrows;
-	bool selects, lines; /* lines: of stdin, where no word says for whom */
+	bool selects, lines; /* lines: of stdin, where no word says what */
 } forms[] = {
 	{"run", "run",
-	 "run [FLAGS] [-- COMMAND]\n"
-	 "dsec-run on the node that the control chooses; without flags and a "
-	 "command each\nline of stdin makes one.  The answer is a record, with "
-	 "a command (unless -d) when\nit ended.  There is no --rm: exec has "
-	 "output as it comes.",
-	 NULL, of_run, array_len(of_run), false, false},
+	 "run [FLAGS] [-d | --name NAME | -- COMMAND | < REQUESTS]\n"
+	 "dsec-run on the node that the control chooses.  The answer is a "
+	 "record, with a\ncommand (unless -d) when it ended.  There is no --rm: "
+	 "exec has output as it comes.",
+	 NULL, of_run, array_len(of_run), false, true},
 	{"exec", "exec",
 	 "exec [FLAGS] SANDBOX -- COMMAND\n"
 	 "       dsec --server HOST:PORT exec SANDBOX --attach EXEC\n"
@@ -229,9 +228,16 @@ static int take_command(json_t *req, char **argv, struct err *e)
 
 /* --- what the words together mean ----------------------------------------- */
 
-static bool selects(const struct wanted *w)
+static bool says_what(const struct words *t)
 {
-	for (size_t i = 0; i < array_len(selectors); i++)
+	const struct wanted *w = t->w;
+
+	if (!strcmp(w->program, "run"))
+		return t->detach || json_object_get(w->fields, "command") ||
+		       json_object_get(w->fields, "name");
+	if (json_array_size(w->words) > 0)
+		return true;
+	for (size_t i = 0; t->form->selects && i < array_len(selectors); i++)
 		if (json_object_get(w->fields, selectors[i].key))
 			return true;
 	return json_object_get(w->fields, "from") ||
@@ -270,7 +276,6 @@ static int settle_raw(struct words *t, struct err *e)
 static int settle(struct words *t, struct err *e)
 {
 	struct wanted *w = t->w;
-	bool none = json_array_size(w->words) == 0 && !selects(w);
 	bool waits = !strcmp(json_str(w->fields, "op"), "wait") &&
 		     !strcmp(w->program, "ps");
 
@@ -278,11 +283,12 @@ static int settle(struct words *t, struct err *e)
 		w->table |= !t->json && isatty(STDOUT_FILENO);
 	else
 		w->table = false;
-	if (!strcmp(w->program, "run") && t->command && !t->detach)
+	if (!strcmp(w->program, "run") && !t->detach &&
+	    json_object_get(w->fields, "command"))
 		json_object_set_new(w->fields, "wait", json_true());
 	if (!strcmp(t->form->name, "undrain"))
 		json_object_set_new(w->fields, "on", json_false());
-	w->lines = none && (t->form->lines || waits);
+	w->lines = !says_what(t) && (t->form->lines || waits);
 	if (w->lines && input_wanted(WORDS, e) < 0)
 		return -EINVAL;
 	return settle_raw(t, e);
@@ -374,10 +380,6 @@ int wanted_parse(char **argv, struct wanted *ret, struct err *e)
 	if (!t.form)
 		return by_lines(argv, ret, e);
 	ret->key = t.form->key;
-	if (!strcmp(argv[0], "run") && !argv[1]) {
-		ret->lines = true;
-		return input_wanted(WORDS, e);
-	}
 	add_rows(&t);
 	return parse(&t, argv, e);
 }

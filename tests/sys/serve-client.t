@@ -57,6 +57,10 @@ is "$(cat "$T/p1" "$T/p2" "$T/p1" | remote exec --cmd 'sleep 0.1; echo hi' |
 	jq -r 'select(has("ok")) | "\(.id) \(.stdout)"' | sort -u | tr -d '\n')" \
 	"1 hi" "flags are for every record, and ids are as they were"
 
+is "$(printf '{"id":%s}\n' 8 9 | remote run --memory 64M --task batch |
+	jq -r .id | sort | tr -d '\n')" 89 "requests have what flags say"
+is "$(remote pause --stop --grace 0 --task batch | wc -l)" 2 "each of them"
+
 # --- words ------------------------------------------------------------------------
 
 is "$(remote pause --level freeze p1 p2 | jq -r '"\(.id) \(.state)"' | sort)" \
@@ -76,7 +80,9 @@ run remote ps --task nobody
 is "$status $out" "0 " "of none there is nothing"
 is "$(remote fork p1 --fs-only --count 2 --task copies | jq -r .ok | sort | uniq -c |
 	tr -s ' ')" " 2 true" "copies"
-is "$(remote pause --stop --grace 0 --task copies | wc -l)" 2 "which are stopped"
+is "$(remote fork --fs-only --task copies <"$T/p1" | jq 'select(has("ok")).ok')" \
+	true "also of what a record names"
+is "$(remote pause --stop --grace 0 --task copies | wc -l)" 3 "which are stopped"
 draining() { # VERB: of this node itself, and what is so then
 	echo '{}' | remote "$1" >"$T/null" && remote report | jq .draining
 }
