@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -287,6 +288,7 @@ int main(int argc, char **argv)
 	int r;
 
 	log_init("dsec-admit");
+	signal(SIGPIPE, SIG_IGN);
 	r = make_table(&a, &e);
 	if (r == 0)
 		r = parse(&a, argc, argv, &e);

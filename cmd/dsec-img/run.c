@@ -62,10 +62,8 @@ int img_write(struct img_ctx *c, json_t *rec, struct err *e)
 		return err_sys(e, ENOMEM, "record");
 	if (c->table && c->op && c->op->print) {
 		c->op->print(rec, c->rows++);
-		r = fflush(stdout) || ferror(stdout)
-			    ? err_set(e, -EPIPE, "stdout_lost",
-				      "the table could not be written")
-			    : 0;
+		r = fflush(stdout) ? errno : ferror(stdout) ? EIO : 0;
+		r = r ? record_lost(r, e) : 0;
 	} else {
 		r = record_write(STDOUT_FILENO, rec, e);
 	}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -184,12 +185,10 @@ static int seed_of(const struct args *a, uint64_t *ret, struct err *e)
 
 static int flush(struct filter *f, struct err *e)
 {
-	int r = 0;
+	int r = fd_write_all(STDOUT_FILENO, f->out.data, f->out.len, NULL);
 
-	if (f->out.len &&
-	    fd_write_all(STDOUT_FILENO, f->out.data, f->out.len, e) < 0)
-		r = err_set(e, -EPIPE, "stdout_lost",
-			    "the records could not be written");
+	if (r < 0)
+		r = record_lost(-r, e);
 	f->out.len = 0;
 	return r;
 }
@@ -323,6 +322,7 @@ int main(int argc, char **argv)
 	int r;
 
 	log_init("dsec-place");
+	signal(SIGPIPE, SIG_IGN);
 	r = make_table(&a, &e);
 	if (r == 0)
 		r = parse(&a, argc, argv, &e);

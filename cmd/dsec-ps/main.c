@@ -365,9 +365,11 @@ static void close_stdout(struct app *app)
 {
 	struct err e = {0};
 
-	if (fflush(stdout) == 0 && !ferror(stdout))
+	int lost = fflush(stdout) ? errno : ferror(stdout) ? EIO : 0;
+
+	if (!lost)
 		return;
-	err_set(&e, -EPIPE, "stdout_lost", "the table could not be written");
+	(void)record_lost(lost, &e);
 	log_err(&e);
 	app->status = exit_of(&e);
 }

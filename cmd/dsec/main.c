@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "base/near.h"
 #include "base/version.h"
 #include "wire/exit.h"
 
@@ -61,56 +62,53 @@ static int find(const char *name, char *path)
 	return -ENOENT;
 }
 
-static size_t min3(size_t a, size_t b, size_t c)
-{
-	size_t m = a < b ? a : b;
-
-	return m < c ? m : c;
-}
-
-#define NAME_MAX_LEN 31
-
-/* How many letters must change for ${a} to become ${b}. */
-static size_t distance(const char *a, const char *b)
-{
-	size_t row[NAME_MAX_LEN + 1], n = strlen(b), corner, up;
-
-	for (size_t j = 0; j <= n; j++)
-		row[j] = j;
-	for (size_t i = 0; a[i]; i++) {
-		corner = row[0];
-		row[0] = i + 1;
-		for (size_t j = 1; j <= n; j++) {
-			up = row[j];
-			row[j] = min3(up + 1, row[j - 1] + 1,
-				      corner + (a[i] != b[j - 1]));
-			corner = up;
-		}
-	}
-	return row[n];
-}
+/* Docker's words, and what does that here. */
+static const struct {
+	const char *word, *ours;
+} others[] = {
+	{"logs", "exec SANDBOX --attach e0"},
+	{"attach", "exec SANDBOX --attach e0"},
+	{"cp", "exec --cp FROM TO"},
+	{"stop", "pause --stop SANDBOX"},
+	{"rm", "pause --stop SANDBOX"},
+	{"kill", "pause --stop --grace 0 SANDBOX"},
+	{"unpause", "pause --resume SANDBOX"},
+	{"create", "run --detach"},
+	{"wait", "ps --wait SANDBOX"},
+	{"events", "ps --watch"},
+	{"stats", "ps --stats"},
+	{"inspect", "ps SANDBOX"},
+	{"info", "doctor"},
+	{"images", "img ls"},
+	{"pull", "img pull"},
+	{"commit", "img pack SANDBOX"},
+	{"save", "img export"},
+	{"load", "img import"},
+	{"rmi", "img rm"},
+};
 
 static int unknown(const char *name)
 {
-	const char *best = NULL;
-	size_t least = 3, d;
+	struct near near = {.word = name};
+	char path[PATH_MAX];
 
-	for (size_t i = 0; i < array_len(programs); i++) {
-		if (strlen(name) > NAME_MAX_LEN)
-			break;
-		d = distance(name, programs[i].name);
-		/* Not a name that shares nothing with it. */
-		if (d < least && d < strlen(programs[i].name)) {
-			least = d;
-			best = programs[i].name;
+	for (size_t i = 0; i < array_len(others); i++)
+		if (!strcmp(name, others[i].word)) {
+			log_error("no program '%s': dsec %s does that", name,
+				  others[i].ours);
+			return EXIT_USAGE_ERROR;
 		}
-	}
-	if (best && least == 0)
-		log_error("dsec-%s is not installed here", best);
-	else if (best)
+	for (size_t i = 0; i < array_len(programs); i++)
+		if (!strcmp(name, programs[i].name)) {
+			log_error("dsec-%s is not installed here", name);
+			return EXIT_USAGE_ERROR;
+		} else if (find(programs[i].name, path) == 0) {
+			near_try(&near, programs[i].name);
+		}
+	if (near.best)
 		log_error("no program '%.64s': is it '%s'? (dsec --help lists "
 			  "them)",
-			  name, best);
+			  name, near.best);
 	else
 		log_error("no program '%.64s': dsec --help lists them", name);
 	return EXIT_USAGE_ERROR;

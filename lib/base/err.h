@@ -20,6 +20,7 @@ struct err {
 	const char *code;	 /* the word of PROTOCOL.md, a literal */
 	bool infra;		 /* not the caller's fault: mask the sample */
 	unsigned retry_after_ms; /* 0: repeating will not help by itself */
+	bool quiet;		 /* nobody asks: log_err() says nothing */
 	char msg[ERR_MSG_MAX];	 /* for people: the cause and the way out */
 };
 

@@ -66,7 +66,8 @@ void log_info(const char *fmt, ...)
 
 void log_err(const struct err *e)
 {
-	log_error("%s", e->msg);
+	if (!e->quiet)
+		log_error("%s", e->msg);
 }
 
 bool log_debugging(const char *area)

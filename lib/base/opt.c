@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/near.h"
 #include "base/opt.h"
 
 const struct opt *opt_row(struct opt_table t, size_t i)
@@ -25,6 +26,25 @@ static int find_long(struct opt_table t, const char *name, size_t len)
 	return -1;
 }
 
+static int unknown_long(struct opt_table t, const char *word, size_t len,
+			struct err *e)
+{
+	char name[64];
+	struct near near = {.word = name};
+
+	snprintf(name, sizeof(name), "%.*s", (int)len, word);
+	for (size_t i = 0; i < t.n; i++) {
+		const struct opt *o = opt_row(t, i);
+
+		if (o->help) /* not what is ours alone */
+			near_try(&near, o->name);
+		near_try(&near, o->alias);
+	}
+	return err_set(e, -EINVAL, "usage", "unknown option --%.*s%s%s%s",
+		       (int)len, word, near.best ? ": is it --" : "",
+		       near.best ? near.best : "", near.best ? "?" : "");
+}
+
 static int find_letter(struct opt_table t, char letter)
 {
 	for (size_t i = 0; i < t.n; i++)
@@ -41,8 +61,7 @@ static int take_long(struct opt_parser *p, const char *word, int *ret_row,
 	int row = find_long(p->table, word, len);
 
 	if (row < 0)
-		return err_set(e, -EINVAL, "usage", "unknown option --%.*s",
-			       (int)len, word);
+		return unknown_long(p->table, word, len, e);
 	*ret_row = row;
 	if (!opt_row(p->table, (size_t)row)->metavar) {
 		if (eq)

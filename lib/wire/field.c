@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/near.h"
 #include "wire/field.h"
 
 static const struct field common[] = {
@@ -395,6 +396,18 @@ static const struct field *find(const struct field *fields, size_t n,
 	return NULL;
 }
 
+static int unknown(const struct field *fields, size_t n, const char *key,
+		   struct err *e)
+{
+	struct near near = {.word = key};
+
+	for (size_t i = 0; i < n; i++)
+		near_try(&near, fields[i].key);
+	return err_set(e, -EBADMSG, "unknown_field", "unknown field '%s'%s%s%s",
+		       key, near.best ? ": is it '" : "",
+		       near.best ? near.best : "", near.best ? "'?" : "");
+}
+
 int field_check(const struct field *fields, size_t n, json_t *obj,
 		struct err *e)
 {
@@ -414,8 +427,7 @@ int field_check(const struct field *fields, size_t n, json_t *obj,
 		} else {
 			f = find(fields, n, key);
 			if (!f)
-				return err_set(e, -EBADMSG, "unknown_field",
-					       "unknown field '%s'", key);
+				return unknown(fields, n, key, e);
 			r = check_one(f, obj, v, e);
 		}
 		if (r < 0)

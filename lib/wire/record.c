@@ -87,6 +87,7 @@ int record_write(int fd, const json_t *rec, struct err *e)
 {
 	auto_free char *text = json_dumps(rec, JSON_COMPACT);
 	size_t len;
+	int r;
 
 	if (!text)
 		return err_sys(e, ENOMEM, "record");
@@ -95,10 +96,19 @@ int record_write(int fd, const json_t *rec, struct err *e)
 		return err_set(e, -EMSGSIZE, "too_large",
 			       "a record of %zu bytes", len);
 	text[len] = '\n';
-	if (fd_write_all(fd, text, len + 1, e) < 0)
-		return err_set(e, -EPIPE, "stdout_lost",
-			       "the record could not be written");
-	return 0;
+	r = fd_write_all(fd, text, len + 1, NULL);
+	return r < 0 ? record_lost(-r, e) : 0;
+}
+
+int record_lost(int errnum, struct err *e)
+{
+	int r = err_set(e, -EPIPE, "stdout_lost",
+			"the output could not be written: %s",
+			strerror(errnum));
+
+	if (e)
+		e->quiet = errnum == EPIPE;
+	return r;
 }
 
 static json_t *answer(const json_t *req, bool ok)

@@ -41,6 +41,10 @@ int record_to_request(json_t *rec, json_t **ret_req, struct err *e);
  * "too_large" when it is over JSON_LINE_MAX. */
 int record_write(int fd, const json_t *rec, struct err *e);
 
+/* record_lost(errnum, e): output did not get out: -EPIPE, "stdout_lost".  A
+ * reader who has seen enough, as head does, is nothing to tell people of. */
+int record_lost(int errnum, struct err *e);
+
 /*
  * record_error(req, why): {"id":..,"sandbox":..,"ok":false,"error":{..}} with
  * the ids (and "in") of ${req} (may be NULL); NULL when out of memory.

@@ -25,6 +25,36 @@ like "$err" "is it 'exec'" "and the nearest name"
 run dsec zzzzzz
 is "$status" 64 "a name that is near none"
 unlike "$err" 'is it' "has no suggestion"
+run dsec call
+like "$err" 'dsec-call is not installed here' "one that is known and not here"
+run dsec cal
+unlike "$err" "'call'" "is not suggested either"
+for word in logs images stop rm kill inspect pull; do
+	run dsec $word
+	like "$status $err" "^64 .*: dsec (exec|img|pause|ps) .* does that" \
+		"docker's '$word' has another name here"
+done
+run dsec ps --tble
+like "$status $err" '^64 .*unknown option --tble: is it --table\?' \
+	"an option that is near one"
+run dsec ps --zzzzzzzzz
+unlike "$err" 'is it' "or near none"
+out=$(echo '{"comand":"true"}' | dsec place)
+is "$(printf '%s' "$out" | grep -o "unknown field.*'?")" \
+	"unknown field 'comand': is it 'command'?" "so is a field"
+# Who has seen enough is not an error to tell people of; a full disk is.
+mkfifo "$T/pipe"
+# shellcheck disable=SC2094 # the reader that goes
+exec 4<>"$T/pipe" 5>"$T/pipe" 4>&-
+for p in 'net --services' 'place --simulate --requests 10'; do
+	# shellcheck disable=SC2086 # words
+	dsec $p >&5 2>"$T/err"
+	is "$? $(cat "$T/err")" "74 " "$p | head"
+	# shellcheck disable=SC2086 # words
+	dsec $p >/dev/full 2>"$T/err"
+	like "$? $(cat "$T/err")" '74 .*No space left' "$p on a full disk"
+done
+exec 5>&-
 for name in '' ../exec "$(printf '%05000d' 7)" --nope; do
 	run dsec "$name"
 	is "$status" 64 "no program: '$(printf %.20s "$name")'"
