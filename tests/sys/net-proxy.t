@@ -167,14 +167,20 @@ HOLD=$!
 one_connection() { [ "$(stat_of connections)" = 1 ]; }
 wait_for 30 one_connection
 $NETCTL policy sb "{\"allow\":[$LATE],\"deny\":[{\"cidr\":\"198.51.100.99/32\"}]}" >"$T/o"
-in_world ip addr add 198.51.100.99/32 dev lo
+# It listens before the address is there: a SYN in between would be refused.
 in_world python3 -c '
-import socket
-s = socket.create_server(("198.51.100.99", 7))
+import socket, sys
+s = socket.socket()
+s.setsockopt(socket.SOL_IP, 15, 1)  # IP_FREEBIND
+s.bind(("198.51.100.99", 7))
+s.listen()
+open(sys.argv[1], "w").close()
 c = s.accept()[0]
 c.sendall(c.recv(9))
-c.close()' &
+c.close()' "$T/listens" &
 LISTEN=$!
+wait_for 30 test -e "$T/listens"
+in_world ip addr add 198.51.100.99/32 dev lo
 wait $HOLD
 is "$(cat "$T/late")" reset "is not joined with when it answers after all"
 kill $LISTEN 2>/dev/null

@@ -33,7 +33,12 @@ new=dsec-test-$$-new
 } >"$T/commands"
 is "$(grep -c "$new\|$T/new-" "$T/commands")" 2 "there is a tree of its own"
 run timeout 60 sh "$T/commands"
-is "$status" 0 "it is made, and taken away" || diag "$out" "$err"
+is "$status" 0 "it is made, and taken away" || {
+	diag "$out" "$err"
+	DSEC_RUN=$T/new-run DSEC_LIB=$T/new-lib DSEC_CGROUP=$new \
+		timeout 30 dsec-pause --stop --grace 0 --project root >"$T/o"
+	find /sys/fs/cgroup -depth -type d -path "*/$new*" -exec rmdir {} +
+}
 like "$out" '^hello$' "it works"
 is "$(ls -d "$T"/new-* 2>/dev/null; find /sys/fs/cgroup -maxdepth 2 -name "$new"
 	grep -o "$T/new-[^ ]*" /proc/self/mountinfo)" "" "nothing of it is left"
