@@ -151,7 +151,7 @@ struct job {
 	bool more;  /* of a list than it was asked for, or than was kept */
 	bool plain; /* they were events: nothing of it can have failed */
 	struct err first; /* of those that failed; else of the missing */
-	json_t *found;	  /* what they answered: "record", "node" of each */
+	json_t *found;	  /* what they answered: "record", "node", by name */
 	json_t *missing;  /* names of those that could not be asked */
 	json_t *lost;	  /* of those that were not, for they are lost */
 };
@@ -207,6 +207,10 @@ void job_to(struct job *j, struct member *m);
 /* job_gone(j, why): its node is away or lost; who waits for the end of a
  * sandbox of a lost one is told that. */
 void job_gone(struct job *j, const struct err *why);
+/* job_cancelled(j): as it was told to be. */
+void job_cancelled(struct job *j);
+/* job_unsure(j): its node may be one that has not told its code yet. */
+void job_unsure(struct job *j);
 /* job_final(j, rec): the record that a node ended it with; borrowed. */
 void job_final(struct job *j, json_t *rec);
 /* job_lost(j, a): the node is gone in the middle; whether what was asked was
@@ -233,10 +237,14 @@ bool find_among(struct job *j);
  * many_look(j, req, only, fn): for who asks, all nodes (or that one) what they
  * have; ${req} is taken over (NULL: memory is out).  Records are collected in
  * j->found; that one has none is no failure.  fn() when all have answered.
+ * many_found(j, i): whose the i-th of them is; its code may not be known yet.
+ * NULL: it has left.  many_to(j): as job_to(), whose the first is.
  */
 void many_begin(struct job *j);
 void many_look(struct job *j, json_t *req, struct member *only,
 	       void (*fn)(struct job *j));
+struct member *many_found(const struct job *j, size_t i);
+void many_to(struct job *j);
 void many_stop(struct job *j);
 /* list_begin(j): a list of all nodes' sandboxes, sorted, by pages. */
 void list_begin(struct job *j);

@@ -41,11 +41,10 @@ static void no_node(struct job *j, const struct kind *k, const char *id)
 	bool lost;
 
 	if (nodes_unsure(j->c, &lost)) {
-		err_set(&e, -EHOSTUNREACH, "node_away",
-			"its node is not known yet");
-		e.retry_after_ms = 1000;
-		e.infra = true;
-	} else if (lost) {
+		job_unsure(j);
+		return;
+	}
+	if (lost) {
 		err_set(&e, -EHOSTDOWN, "node_lost",
 			"no node that can be reached has made it");
 		e.infra = true;
@@ -97,10 +96,9 @@ static void on_key(struct job *j)
 {
 	const char *name;
 	const struct kind *k = kind_of(j, &name);
-	const json_t *one = json_array_get(j->found, 0);
 
-	if (one)
-		by_code(j, k, json_str(one, "node"));
+	if (json_array_size(j->found) > 0)
+		many_to(j);
 	else
 		none_has(j, k, name);
 }
@@ -120,16 +118,16 @@ static bool look_for_key(struct job *j, const struct kind *k)
 
 static void on_one(struct job *j)
 {
-	const json_t *one = json_array_get(j->found, 0);
+	size_t n = json_array_size(j->found);
 	const char *name;
 	const struct kind *k = kind_of(j, &name);
 	struct err e = {0};
 
-	if (json_array_size(j->found) == 1) {
-		by_code(j, k, json_str(one, "node"));
-	} else if (!one && look_for_key(j, k)) {
+	if (n == 1) {
+		many_to(j);
+	} else if (n == 0 && look_for_key(j, k)) {
 		return;
-	} else if (!one) {
+	} else if (n == 0) {
 		none_has(j, k, name);
 	} else {
 		err_set(&e, -EINVAL, "bad_value",
@@ -171,6 +169,19 @@ static void keep_fitting(struct job *j)
 	j->found = fit;
 }
 
+/* Of a node whose code nobody has told the placer knows nothing. */
+static bool has_code(const struct job *j)
+{
+	const struct member *m;
+
+	for (size_t i = 0; i < json_array_size(j->found); i++) {
+		m = many_found(j, i);
+		if (m && *m->code)
+			return true;
+	}
+	return false;
+}
+
 static void on_some(struct job *j)
 {
 	if (json_array_size(j->found) == 0) {
@@ -178,7 +189,10 @@ static void on_some(struct job *j)
 		return;
 	}
 	keep_fitting(j);
-	run_again(j);
+	if (has_code(j))
+		run_again(j);
+	else
+		job_unsure(j);
 }
 
 bool find_among(struct job *j)

@@ -35,7 +35,7 @@ static void take_record(struct part *p, const struct query *a, json_t *record)
 		j->more = true;
 	} else {
 		json_t *kept = json_pack("{s:O, s:s}", "record", record, "node",
-					 a->m->code);
+					 a->m->name);
 
 		if (kept)
 			json_array_append_new(j->found, kept);
@@ -213,6 +213,22 @@ static void ask_all(struct job *j, json_t *req, struct member *only, bool keep,
 void many_stop(struct job *j)
 {
 	forget_parts(j);
+}
+
+struct member *many_found(const struct job *j, size_t i)
+{
+	return member_by_name(j->c,
+			      json_str(json_array_get(j->found, i), "node"));
+}
+
+void many_to(struct job *j)
+{
+	struct member *m = many_found(j, 0);
+
+	if (m)
+		job_to(j, m);
+	else
+		job_unsure(j);
 }
 
 void many_look(struct job *j, json_t *req, struct member *only,

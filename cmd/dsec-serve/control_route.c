@@ -131,6 +131,24 @@ void job_gone(struct job *j, const struct err *why)
 	job_end(j, rec);
 }
 
+void job_cancelled(struct job *j)
+{
+	struct err e = {0};
+
+	err_set(&e, -ECANCELED, "cancelled", "the request was cancelled");
+	job_fail(j, &e);
+}
+
+void job_unsure(struct job *j)
+{
+	struct err e = {0};
+
+	err_set(&e, -EHOSTUNREACH, "node_away", "its node is not known yet");
+	e.retry_after_ms = 1000;
+	e.infra = true;
+	job_fail(j, &e);
+}
+
 void job_lost(void *arg, struct query *a)
 {
 	struct job *j = arg;
@@ -354,9 +372,11 @@ static void on_stop(void *arg, struct call *k, enum call_stop how)
 			job_end(j, steal_ptr(j->final));
 		return;
 	}
-	err_set(&e, -ECANCELED, how == CALL_LATE ? "deadline" : "cancelled",
-		how == CALL_LATE ? "deadline_ms passed"
-				 : "the request was cancelled");
+	if (how != CALL_LATE) {
+		job_cancelled(j);
+		return;
+	}
+	err_set(&e, -ECANCELED, "deadline", "deadline_ms passed");
 	job_fail(j, &e);
 }
 

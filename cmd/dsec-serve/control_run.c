@@ -18,7 +18,9 @@ static void refused(struct job *j, const char *code, const struct err *why)
 {
 	json_array_append_new(j->avoid, json_string(code));
 	j->refusal = *why;
-	if (j->tries < TRIES)
+	if (j->cancelled)
+		job_cancelled(j);
+	else if (j->tries < TRIES)
 		run_again(j);
 	else
 		job_fail(j, &j->refusal);
@@ -131,12 +133,15 @@ static void on_no_placer(void *arg, const struct err *why)
 /* Of a snapshot: those that have it. */
 static json_t *among(const struct job *j)
 {
-	json_t *list = json_array(), *one;
-	size_t i;
+	size_t n = json_array_size(j->found);
+	json_t *list = json_array();
+	const struct member *m;
 
-	json_array_foreach(j->found, i, one)
-		if (list && i < AMONG_MAX)
-			json_array_append(list, json_object_get(one, "node"));
+	for (size_t i = 0; i < n && json_array_size(list) < AMONG_MAX; i++) {
+		m = many_found(j, i);
+		if (m && *m->code)
+			json_array_append_new(list, json_string(m->code));
+	}
 	return list;
 }
 
@@ -196,11 +201,8 @@ static void begin(struct job *j)
  * of these may have made it. */
 static void on_key_looked(struct job *j)
 {
-	json_t *one = json_array_get(j->found, 0);
-	struct member *m = member_by_code(j->c, json_str(one, "node"));
-
-	if (m)
-		job_to(j, m);
+	if (json_array_size(j->found) > 0)
+		many_to(j);
 	else if (j->failed || j->missing)
 		job_fail(j, &j->first);
 	else

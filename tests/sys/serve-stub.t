@@ -248,6 +248,64 @@ ok $? "... and who asked for it has gone"
 wait_for 20 has dsec_requests_under_way 0
 ok $? "what comes of it harms nobody" || diag "$(tail "$T/log")"
 
+# The node has refused it when it is told, and another would take it.
+held="${full%\}},\"after\":\"$T/go\"}"
+for n in one two three; do
+	rules $n "$held"
+done
+mkfifo "$T/word"
+client given_up <"$T/word" >"$T/given-up" &
+h=$!
+exec 8>"$T/word"
+anywhere() { # FILTER
+	[ -n "$(jq -c "$1" "$D/one.asked" "$D/two.asked" "$D/three.asked")" ]
+}
+wait_for 20 anywhere 'select(.program == "run")'
+echo >&8
+wait_for 20 anywhere 'select(.cancel)'
+ok $? "a node is told that a create is cancelled"
+for n in one:aaaa two:bbbb three:cccc; do
+	rules "${n%:*}" "$(made "${n#*:}")"
+done
+: >"$T/go"
+wait "$h"
+exec 8>&-
+json_is "$(cat "$T/given-up")" '"cancelled"' "which has refused it: it is" \
+	.error.code
+anywhere 'select(.program == "run")'
+is $? 1 "... and goes to no other"
+
+# --- a control that starts ---------------------------------------------------------------
+
+kill "$control"
+wait "$control"
+mkfifo "$T/report"
+rules one "$(snap $a)" "$(key exists)" "$(made aaaa)" \
+	'{"when":{"program":"ps"},"say":[{"ok":true,"sandbox":"'$a'"}]}' \
+	'{"when":{"program":"report"},"after":"'"$T/report"'","say":[{"ok":true}]}'
+for n in two:bbbb three:cccc; do
+	rules "${n%:*}" "$none" "$(key not_found)" "$unknown" "$(made "${n#*:}")"
+done
+serve
+heard() {
+	rec=$(one run '{"key":"k","again":true}')
+	[ -n "$(asked one 'select(.op == "key")')" ]
+}
+wait_for 20 heard
+json_is "$rec" "\"$a\"" \
+	"who knows the key is asked, though its code is not known yet" .sandbox
+is "$(asked two 'select(.op != "key")')$(asked three 'select(.op != "key")')" \
+	"" "... and no other"
+json_is "$(one run '{"snapshot":"s"}')" '["node_away",1000]' \
+	"from a snapshot of such a one none is made yet" \
+	'[.error.code, .error.retry_after_ms]'
+json_is "$(one exec '{"sandbox":"name","command":"true"}')" true \
+	"what is done in a sandbox of such a one is" .ok
+rules one
+: >"$T/report"
+wait_for 20 live 3
+ok $? "its report makes it live"
+
 # --- the placer ----------------------------------------------------------------------
 
 real=$(readlink -f "$T/top/bin")/dsec-place

@@ -489,6 +489,15 @@ def cancelled(new, sandbox):
     show(**c.until(2))
 
 
+def given_up(new):
+    """A create that is cancelled at a word, and its end."""
+    c = new()
+    c.send(id=1, program="run")
+    sys.stdin.readline()
+    c.send(id=2, cancel=1)
+    show(**c.until(1))
+
+
 def main():
     directory, address, scenario, *rest = sys.argv[1:]
     name = "client"
