@@ -56,6 +56,7 @@ class Core:
         self.timeout = timeout
         self.command_timeout = command_timeout
         self._background: Set["asyncio.Task[Any]"] = set()
+        self._told = float("-inf")  # when that somebody waits
 
     def background(self, work: Coroutine[Any, Any, Any]) -> None:
         """Something that nobody waits for, but close() does, a while."""
@@ -85,12 +86,12 @@ class Core:
         delay = backoff(attempt, most=self.retry.max_delay)
         return max(delay, error.retry_after or 0.0)
 
-    @staticmethod
-    def _tell(error: DSecError, since: float, tried: float,
-              until: float) -> None:
-        """Who waits learns why, once: from what goes on between an attempt
-        and the next when it has failed for a while."""
-        if tried < since + TAKEN_S <= until:
+    def _tell(self, error: DSecError, since: float, until: float) -> None:
+        """Who waits for what cannot be reached learns why: not at once, and
+        not with each of many calls."""
+        if (was_lost(error) and until >= max(since + TAKEN_S,
+                                             self._told + self.retry.lost_s)):
+            self._told = until
             log.warning("trying again: %s", error)
 
     def patience(self, error: DSecError, repeatable: bool) -> float:
@@ -153,7 +154,7 @@ class Core:
             if failing is None or (was_lost(error) and now - tried > TAKEN_S):
                 failing, attempt = now, 1
             delay = self._delay(error, attempt)
-            self._tell(error, failing, tried, now + delay)
+            self._tell(error, failing, now + delay)
             if not again or now + delay > failing + self.patience(error, again):
                 raise error
             if end is not None and now + delay > end:
@@ -222,7 +223,7 @@ class Core:
                 if end is None or (was_lost(error) and now - tried > TAKEN_S):
                     end, attempt = now + self.retry.lost_s, 1
                 delay = self._delay(error, attempt)
-                self._tell(error, end - self.retry.lost_s, tried, now + delay)
+                self._tell(error, end - self.retry.lost_s, now + delay)
                 if (self.patience(error, True) <= 0
                         or time.monotonic() + delay > end):
                     raise error

@@ -90,6 +90,8 @@ class Connection:
 
     async def send(self, line: bytes, data: bytes = b"") -> None:
         async with self._sending:
+            if self._writer.transport.is_closing():
+                self.die("the connection broke")
             if self.lost is not None:
                 raise self.lost
             try:
@@ -101,7 +103,7 @@ class Connection:
 
     def post(self, line: Line) -> None:
         """Something short that nobody waits for."""
-        if self.lost is None:
+        if self.lost is None and not self._writer.transport.is_closing():
             try:
                 self._writer.write(encode(line))
             except (OSError, RuntimeError):

@@ -3,6 +3,7 @@
 
     python3 tap.py MODULE...
 """
+import logging
 import os
 import sys
 import time
@@ -11,6 +12,8 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.dirname(HERE), HERE]
+# Standard error is for what should not be; to wait is what many of them want.
+logging.getLogger("dsec").setLevel(logging.ERROR)
 
 
 class TapResult(unittest.TestResult):

@@ -300,12 +300,15 @@ class Causes(unittest.TestCase):
 
     def test_told(self):
         """who waits long for an answer is told why, once"""
-        tell = _core.Core._tell
+        tell = _core.Core(None, _core.RetryPolicy(lost_s=20), 1, 1)._tell
         error = dsec.ConnectionLost("gone")
         with self.assertLogs("dsec", "WARNING") as logs:
-            # An attempt each 3 seconds, that takes one, from 100 on.
-            for tried in range(100, 130, 3):
-                tell(error, 101, tried, tried + 3)
+            for until in range(101, 104):  # not at once
+                tell(error, 100, until)
+            for until in range(110, 129):  # of many calls
+                for since in range(100, 104):
+                    tell(error, since, until)
+                    tell(dsec.Busy("much to do"), since, until)
         self.assertEqual(len(logs.output), 1)
         self.assertIn("gone", logs.output[0])
 
