@@ -163,7 +163,7 @@ int make_copy(struct request *r, unsigned index, int stop, json_t **ret_rec,
 				json_sprintf("%s/%u", whole, index)) < 0)
 		res = err_sys(e, ENOMEM, "key");
 	if (res == 0)
-		res = key_begin(&key, &r->app->tree, req, true, ret_rec, e);
+		res = key_begin(&key, &r->app->tree, req, stop, ret_rec, e);
 	if (res != 0)
 		return res < 0 ? res : 0;
 	res = copy_now(r, index, stop, ret_rec, e);

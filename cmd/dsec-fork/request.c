@@ -576,7 +576,8 @@ static void start(struct request *r)
 	struct err e = {0};
 	int res;
 
-	res = key_begin(&r->key, &r->app->tree, r->req, false, &first, &e);
+	res = key_begin(&r->key, &r->app->tree, r->req, KEY_NO_WAIT, &first,
+			&e);
 	if (res == -EAGAIN) {
 		r->again = (struct loop_timer){.fn = on_key_again, .arg = r};
 		loop_timer_set(r->app->loop, &r->again,

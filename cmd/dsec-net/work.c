@@ -126,7 +126,7 @@ static int change_once(struct work *w, const char *id, const json_t *req,
 	struct err late;
 	int r;
 
-	r = key_begin(&key, w->tree, req, true, &first, e);
+	r = key_begin(&key, w->tree, req, -1, &first, e);
 	if (r > 0) {
 		json_decref(*rec);
 		*rec = first;

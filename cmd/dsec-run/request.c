@@ -249,7 +249,7 @@ int request_do(struct creator *c, json_t *req, int sig, json_t **ret_rec,
 	bool there;
 	int r;
 
-	r = key_begin(&key, c->tree, req, true, ret_rec, e);
+	r = key_begin(&key, c->tree, req, sig, ret_rec, e);
 	if (r != 0)
 		return r < 0 ? r : 0;
 	r = *key.made ? adopt(c, req, &(struct running){key.made, "e0", sig},

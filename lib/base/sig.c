@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +27,11 @@ int sig_block(const int *signals, size_t n, struct err *e)
 	if (fd < 0)
 		return err_sys(e, errno, "signalfd");
 	return fd;
+}
+
+bool sig_came(int fd, int wait_ms)
+{
+	return poll(&(struct pollfd){fd, POLLIN, 0}, 1, wait_ms) > 0;
 }
 
 /* The signals this process ignores, one bit each from the lowest; all of them

@@ -2,6 +2,7 @@
 #ifndef BASE_SIG_H
 #define BASE_SIG_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/err.h"
@@ -12,6 +13,13 @@
  * delivers them; SIGPIPE is set to be ignored as well.
  */
 int sig_block(const int *signals, size_t n, struct err *e);
+
+/*
+ * sig_came(fd, wait_ms):
+ * Is there a signal to be read from that ${fd}, or within ${wait_ms}?  It stays
+ * there.  Of ${fd} -1 none ever is.
+ */
+bool sig_came(int fd, int wait_ms);
 
 /*
  * sig_reset(): default actions and an empty mask, for a child before exec.

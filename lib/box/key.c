@@ -9,8 +9,11 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/sig.h"
 #include "box/key.h"
 #include "wire/record.h"
+
+#define RETRY_MS 20
 
 static uint64_t hash_of(const char *key)
 {
@@ -21,8 +24,23 @@ static uint64_t hash_of(const char *key)
 	return h;
 }
 
+/* Held while the first request is worked on: the second waits, and hears what
+ * tells it to end, as it would not in a flock() that waits. */
+static int lock_key(int fd, const char *path, int stop, struct err *e)
+{
+	while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		if (errno != EWOULDBLOCK || stop == KEY_NO_WAIT)
+			return err_sys(e, errno, "lock '%s'", path);
+		if (sig_came(stop, RETRY_MS))
+			return err_set(e, -ECANCELED, "cancelled",
+				       "it was ended while it waited for the "
+				       "first request with its key");
+	}
+	return 0;
+}
+
 /* The file of a key is named by its hash and says which key it is. */
-static int open_key(const struct tree *t, const char *key, bool wait,
+static int open_key(const struct tree *t, const char *key, int stop,
 		    struct err *e)
 {
 	uint64_t h = hash_of(key);
@@ -40,13 +58,11 @@ static int open_key(const struct tree *t, const char *key, bool wait,
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return err_sys(e, errno, "open '%s'", path);
-	/* Held while the first request is worked on: the second waits. */
-	if (flock(fd, LOCK_EX | (wait ? 0 : LOCK_NB)) < 0) {
-		r = err_sys(e, errno, "lock '%s'", path);
-		fd_close(fd);
-		return r;
-	}
-	return fd;
+	r = lock_key(fd, path, stop, e);
+	if (r == 0)
+		return fd;
+	fd_close(fd);
+	return r;
 }
 
 /* What makes two requests the same: all but their ids. */
@@ -73,9 +89,9 @@ static json_t *repeated(const json_t *file, const json_t *req)
 	return NULL;
 }
 
-/* What a file says: an object, and a second line that adds what came of it.  A
- * torn line is none: whoever wrote it died. */
-static int read_file(int fd, json_t **ret, struct err *e)
+/* What a file says: an object, its first ${*ret_first} bytes, and a second line
+ * that adds what came of it.  A torn line is none: whoever wrote it died. */
+static int read_file(int fd, json_t **ret, size_t *ret_first, struct err *e)
 {
 	auto_json json_t *more = NULL;
 	auto_free char *text = NULL;
@@ -90,6 +106,7 @@ static int read_file(int fd, json_t **ret, struct err *e)
 	first = nl ? (size_t)(nl - text) : len;
 	if (first == 0 || json_parse(text, first, ret, NULL) < 0)
 		return -ENOENT;
+	*ret_first = first;
 	if (nl && json_parse(nl + 1, len - first - 1, &more, NULL) == 0 &&
 	    json_object_update_missing(*ret, more) < 0)
 		return err_sys(e, ENOMEM, "key");
@@ -114,7 +131,8 @@ static int read_first(struct key *k, const json_t *req, json_t **ret_rec,
 		      struct err *e)
 {
 	auto_json json_t *file = NULL;
-	int r = read_file(k->lock, &file, e);
+	size_t first;
+	int r = read_file(k->lock, &file, &first, e);
 
 	if (r < 0 && r != -ENOENT)
 		return r;
@@ -131,13 +149,16 @@ static int read_first(struct key *k, const json_t *req, json_t **ret_rec,
 	if (!json_object_get(file, "record")) {
 		snprintf(k->made, sizeof(k->made), "%s",
 			 json_str(file, "making"));
-		return 0;
+		/* A record is put behind it: what is torn there goes. */
+		return ftruncate(k->lock, (off_t)first) < 0
+			       ? err_sys(e, errno, "keep the key")
+			       : 0;
 	}
 	*ret_rec = repeated(file, req);
 	return *ret_rec ? 1 : err_sys(e, ENOMEM, "record");
 }
 
-int key_begin(struct key *k, const struct tree *t, const json_t *req, bool wait,
+int key_begin(struct key *k, const struct tree *t, const json_t *req, int stop,
 	      json_t **ret_rec, struct err *e)
 {
 	const char *key = json_str(req, "key");
@@ -149,7 +170,7 @@ int key_begin(struct key *k, const struct tree *t, const json_t *req, bool wait,
 	k->request = essence(req);
 	if (!k->request)
 		return err_sys(e, ENOMEM, "key");
-	k->lock = open_key(t, key, wait, e);
+	k->lock = open_key(t, key, stop, e);
 	r = k->lock < 0 ? k->lock : read_first(k, req, ret_rec, e);
 	if (r != 0)
 		key_done(k);
@@ -177,8 +198,9 @@ static int write_fence(int fd, const char *key, const char *only, struct err *e)
 static bool is_done(int fd, const char *key)
 {
 	auto_json json_t *file = NULL;
+	size_t first;
 
-	return read_file(fd, &file, NULL) == 0 &&
+	return read_file(fd, &file, &first, NULL) == 0 &&
 	       !strcmp(json_str(file, "key"), key) &&
 	       !json_object_get(file, "only");
 }
@@ -201,7 +223,7 @@ bool key_known(const struct tree *t, const char *key)
 int key_fence(const struct tree *t, const char *key, const char *attempt,
 	      bool *ret_known, struct err *e)
 {
-	auto_close int fd = open_key(t, key, false, e);
+	auto_close int fd = open_key(t, key, KEY_NO_WAIT, e);
 
 	/* Whose lock it is cannot be told: it may be that one. */
 	if (fd < 0 && fd != -EWOULDBLOCK)

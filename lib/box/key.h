@@ -10,11 +10,12 @@
 /*
  * Idempotency keys of requests that make sandboxes: $DSEC_RUN/key/<hash>.
  *
- * key_begin(k, t, req, wait, ret_rec, e):
+ * key_begin(k, t, req, stop, ret_rec, e):
  * Take the key's lock.  1 with the first one's record in *${ret_rec}, marked as
  * repeated and with the id of ${req}; 0 when this request is the first (or has
- * no key).  -EAGAIN, unless it may ${wait}: the first is worked on just now.
- * "key_conflict".
+ * no key).  While the first is worked on it waits, until ${stop}, a signalfd,
+ * has a signal: "cancelled" (-1: however long it takes), or not at all
+ * (KEY_NO_WAIT): -EAGAIN.  "key_conflict".
  *
  * 0, with k->made: whoever was the first died; what he was making is that
  * sandbox, if it is there at all.
@@ -38,10 +39,11 @@ struct key {
 	char made[BOX_ID_LEN + 1]; /* "": nothing is known to be made */
 };
 
-#define KEY_INIT ((struct key){.lock = -1})
+#define KEY_INIT    ((struct key){.lock = -1})
+#define KEY_NO_WAIT (-2)
 
 int key_making(struct key *k, const char *id, struct err *e);
-int key_begin(struct key *k, const struct tree *t, const json_t *req, bool wait,
+int key_begin(struct key *k, const struct tree *t, const json_t *req, int stop,
 	      json_t **ret_rec, struct err *e);
 bool key_known(const struct tree *t, const char *key);
 int key_fence(const struct tree *t, const char *key, const char *attempt,

@@ -2,6 +2,7 @@
 /* Idempotency keys: a request is done once, and not by a try that is late. */
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "../tap.h"
@@ -20,7 +21,7 @@ static int take(const char *key, const char *attempt, bool fails,
 	auto_json json_t *rec = NULL, *mine = json_pack("{s:b}", "ok", 1);
 	struct err e = {0};
 	struct key k;
-	int r = key_begin(&k, &tree, req, false, &rec, &e);
+	int r = key_begin(&k, &tree, req, KEY_NO_WAIT, &rec, &e);
 
 	*ret_code = e.code;
 	if (r != 0)
@@ -45,29 +46,36 @@ static void test_making(void)
 {
 	static const char id[] = "abcdefghij234567abcd";
 	auto_json json_t *req = json_pack("{s:s}", "key", "m");
+	auto_json json_t *next = json_pack("{s:s}", "key", "n");
 	auto_json json_t *mine = json_pack("{s:b}", "ok", 1);
-	auto_json json_t *rec = NULL;
+	auto_json json_t *rec = NULL, *again = NULL;
 	struct key k;
 
-	if (key_begin(&k, &tree, req, true, &rec, NULL) != 0 || *k.made ||
+	if (key_begin(&k, &tree, req, -1, &rec, NULL) != 0 || *k.made ||
 	    key_making(&k, id, NULL) < 0)
 		abort();
 	key_done(&k);
 	ok(key_known(&tree, "m"), "what is being made is known");
-	is_int(key_begin(&k, &tree, req, true, &rec, NULL), 0,
+	is_int(key_begin(&k, &tree, req, -1, &rec, NULL), 0,
 	       "the next is not told of what is not done");
 	is_str(k.made, id, "but of what it may be");
 	if (ftruncate(k.lock, 0) < 0 || key_making(&k, id, NULL) < 0 ||
 	    pwrite(k.lock, "\n{\"rec", 6, lseek(k.lock, 0, SEEK_END)) != 6)
 		abort();
 	key_done(&k);
-	is_int(key_begin(&k, &tree, req, true, &rec, NULL), 0,
+	is_int(key_begin(&k, &tree, req, -1, &rec, NULL), 0,
 	       "nor of a record that is torn");
 	is_str(k.made, id, "which hides nothing");
-	if (key_making(&k, id, NULL) < 0 || key_end(&k, mine, NULL) < 0)
+	if (key_end(&k, mine, NULL) < 0)
 		abort();
 	key_done(&k);
-	is_int(key_begin(&k, &tree, req, true, &rec, NULL), 1,
+	is_int(key_begin(&k, &tree, req, -1, &rec, NULL), 1,
+	       "nor the record that is written in its place");
+	if (key_begin(&k, &tree, next, -1, &again, NULL) != 0 ||
+	    key_making(&k, id, NULL) < 0 || key_end(&k, mine, NULL) < 0)
+		abort();
+	key_done(&k);
+	is_int(key_begin(&k, &tree, next, -1, &again, NULL), 1,
 	       "one that is done is told of");
 }
 
@@ -75,7 +83,9 @@ int main(void)
 {
 	char dir[] = "/tmp/dsec-key.XXXXXX", path[64];
 	const char *code;
-	struct key held;
+	struct key held, second;
+	int stop = eventfd(1, EFD_CLOEXEC);
+	struct err e = {0};
 	auto_json json_t *req = json_pack("{s:s}", "key", "held");
 	auto_json json_t *rec = NULL;
 
@@ -104,9 +114,15 @@ int main(void)
 	ok(fence("b", "q"), "and it is known");
 
 	test_making();
-	if (key_begin(&held, &tree, req, true, &rec, NULL) != 0)
+	if (key_begin(&held, &tree, req, -1, &rec, NULL) != 0)
 		abort();
 	ok(fence("held", "x"), "one that is worked on is known");
+	ok(key_begin(&second, &tree, req, stop, &rec, &e) == -ECANCELED &&
+		   !strcmp(e.code, "cancelled"),
+	   "who waits for it can be told to end");
+	ok(key_begin(&second, &tree, req, KEY_NO_WAIT, &rec, NULL) == -EAGAIN,
+	   "or does not wait");
+	close(stop);
 	key_done(&held);
 	snprintf(path, sizeof(path), "rm -r %s", dir);
 	if (system(path) != 0)
