@@ -54,21 +54,26 @@ static int put_made(const struct creator *c, const struct create_copied *m,
 						 : 0;
 }
 
-/* To the supervisor this is one more command, after those of the source. */
-static int start_command(const struct tree *t, const char *id,
-			 const json_t *req, char *ret_exec, struct err *e)
+/* To the supervisor this is one more command, after those of the source.  With
+ * a key there it is begun once, whoever dies before he could tell of it; the
+ * sandbox's id is what nobody inside calls something else. */
+int from_command(const struct tree *t, const json_t *req, struct running *w,
+		 struct err *e)
 {
+	bool keyed = json_object_get(req, "key");
 	uint64_t until = clock_ms() + START_MS;
 	auto_json json_t *ask = NULL;
 	struct ctl *ctl = NULL;
 	bool begun = false;
 	int r;
 
-	r = json_pack_or(&ask, e, "{s:i, s:s, s:O, s:b, s:b}", "id", 1, "op",
-			 "exec", "command", json_object_get(req, "command"),
-			 "tty", json_flag(req, "tty"), "detach", 1);
+	r = json_pack_or(&ask, e, "{s:i, s:s, s:O, s:b, s:b, s:s*}", "id", 1,
+			 "op", "exec", "command",
+			 json_object_get(req, "command"), "tty",
+			 json_flag(req, "tty"), "detach", 1, "key",
+			 keyed ? w->sandbox : NULL);
 	if (r == 0)
-		r = ctl_open(t, id, 0, &ctl, e);
+		r = ctl_open(t, w->sandbox, 0, &ctl, e);
 	if (r == 0)
 		r = ctl_send(ctl, ask, NULL, 0, e);
 	while (r == 0 && !begun) {
@@ -79,7 +84,8 @@ static int start_command(const struct tree *t, const char *id,
 			r = record_to_err(rec.rec, e);
 		if (r < 0 || !*json_str(rec.rec, "exec"))
 			continue;
-		snprintf(ret_exec, 16, "%s", json_str(rec.rec, "exec"));
+		snprintf(w->exec, sizeof(w->exec), "%s",
+			 json_str(rec.rec, "exec"));
 		begun = true;
 	}
 	ctl_free(ctl);
@@ -87,13 +93,13 @@ static int start_command(const struct tree *t, const char *id,
 }
 
 static int make(struct creator *c, const json_t *req, struct snap_source *s,
-		json_t *rec, char *ret_id, char *ret_exec, struct err *e)
+		json_t *rec, struct running *w, struct err *e)
 {
 	const struct create_from from = {
 		.snap = &s->snap,
 		.source = s->spec,
 		.memory = s->memory,
-		.stop = -1,
+		.stop = w->stop,
 	};
 	auto_json json_t *spec = NULL;
 	struct create_copied made;
@@ -105,19 +111,18 @@ static int make(struct creator *c, const json_t *req, struct snap_source *s,
 		r = create_from(c, spec, &from, &made, e);
 	if (r < 0)
 		return r;
-	snprintf(ret_id, BOX_ID_LEN + 1, "%s", made.made.id);
-	ret_exec[0] = '\0';
+	memcpy(w->sandbox, made.made.id, sizeof(w->sandbox));
 	r = put_made(c, &made, s, spec, began, rec, e);
 	json_decref(made.restored);
 	if (r == 0 && json_object_get(req, "command"))
-		r = start_command(c->tree, ret_id, req, ret_exec, e);
-	if (r == 0 && *ret_exec)
-		json_object_set_new(rec, "exec", json_string(ret_exec));
+		r = from_command(c->tree, req, w, e);
+	if (r == 0 && *w->exec)
+		json_object_set_new(rec, "exec", json_string(w->exec));
 	return r;
 }
 
 int from_snapshot(struct creator *c, const json_t *req, json_t *rec,
-		  char *ret_id, char *ret_exec, struct err *e)
+		  struct running *w, struct err *e)
 {
 	const char *project = json_str(req, "project");
 	struct snap_source s;
@@ -129,7 +134,7 @@ int from_snapshot(struct creator *c, const json_t *req, json_t *rec,
 				     json_str(req, "snapshot"), false, &s, e);
 	if (r < 0)
 		return r;
-	r = make(c, req, &s, rec, ret_id, ret_exec, e);
+	r = make(c, req, &s, rec, w, e);
 	snap_source_done(&s);
 	return r;
 }

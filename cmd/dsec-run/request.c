@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/sig.h"
 #include "life/ctl.h"
 #include "box/key.h"
 #include "box/result.h"
@@ -49,12 +50,6 @@ static int put_made(const struct creator *c, const struct created *m,
 	return json_object_update(rec, made) < 0 ? err_sys(e, ENOMEM, "record")
 						 : 0;
 }
-
-/* A command that runs: whose, and what ends the wait for it. */
-struct running {
-	const char *sandbox, *exec;
-	int stop; /* a signalfd, or -1 */
-};
 
 /* Whatever comes of a wait, ${req} says what was made for it. */
 static int not_waited(const struct running *w, json_t *req, int r,
@@ -109,6 +104,7 @@ json_t *request_failed(const json_t *req, const struct err *why)
 static int make_supervised(struct creator *c, json_t *req, int sig,
 			   json_t **ret_rec, struct err *e)
 {
+	struct running w = {.exec = "e0", .stop = sig};
 	auto_json json_t *rec = record_ok(req);
 	uint64_t began = clock_ms();
 	struct created made;
@@ -119,9 +115,10 @@ static int make_supervised(struct creator *c, json_t *req, int sig,
 	r = create_supervised(c, req, &made, e);
 	if (r == 0)
 		r = put_made(c, &made, req, began, rec, e);
+	if (r == 0)
+		memcpy(w.sandbox, made.id, sizeof(w.sandbox));
 	if (r == 0 && json_flag(req, "wait") && json_object_get(req, "command"))
-		r = put_result(c->tree, &(struct running){made.id, "e0", sig},
-			       req, rec, e);
+		r = put_result(c->tree, &w, req, rec, e);
 	if (r == 0)
 		*ret_rec = json_incref(rec);
 	/* Supervisors of sandboxes that ended meanwhile are our children. */
@@ -133,16 +130,17 @@ static int make_supervised(struct creator *c, json_t *req, int sig,
 static int make_from(struct creator *c, json_t *req, int sig, json_t **ret_rec,
 		     struct err *e)
 {
-	char id[BOX_ID_LEN + 1], exec[16];
+	struct running w = {.stop = sig};
 	auto_json json_t *rec = record_ok(req);
 	int r;
 
 	if (!rec)
 		return err_sys(e, ENOMEM, "record");
-	r = from_snapshot(c, req, rec, id, exec, e);
-	if (r == 0 && json_flag(req, "wait") && *exec)
-		r = put_result(c->tree, &(struct running){id, exec, sig}, req,
-			       rec, e);
+	r = from_snapshot(c, req, rec, &w, e);
+	if (r < 0 && *w.sandbox)
+		json_object_set_new(req, "sandbox", json_string(w.sandbox));
+	if (r == 0 && json_flag(req, "wait") && *w.exec)
+		r = put_result(c->tree, &w, req, rec, e);
 	if (r == 0)
 		*ret_rec = json_incref(rec);
 	return r;
@@ -163,35 +161,79 @@ static int dispatch(struct creator *c, json_t *req, int sig, json_t **ret_rec,
 	return one_shot_record(c, req, sig, ret_rec, e);
 }
 
-/* What the supervisor says, or what is kept of one that ended. */
+/* What its supervisor says; of one that ended, what is kept of what it was. */
 static int look_at(const struct tree *t, const char *id, json_t **ret,
 		   struct err *e)
 {
-	auto_json json_t *req = NULL;
+	auto_json json_t *req = NULL, *dead = NULL;
 	int r = json_pack_or(&req, e, "{s:i, s:s}", "id", 0, "op", "inspect");
 
 	if (r == 0)
 		r = ctl_call(t, id, req, 0, ret, e);
-	if (r < 0 && !strcmp(e->code, "stopped"))
-		r = ctl_dead(t, id, ret, e);
+	if (r == 0 || strcmp(e->code, "stopped"))
+		return r;
+	r = ctl_dead(t, id, &dead, e);
 	if (r < 0)
 		return r;
 	/* One that was half made, and taken away. */
-	return json_flag(*ret, "infra")
-		       ? err_set(e, -ENOENT, "sandbox_unknown", "it is lost")
-		       : 0;
+	if (json_flag(dead, "infra"))
+		return err_set(e, -ENOENT, "sandbox_unknown", "it is lost");
+	r = json_pack_or(ret, e, "{s:s}", "state", "stopped");
+	if (r == 0 && json_object_get(dead, "spec"))
+		json_object_update_missing(*ret, json_object_get(dead, "spec"));
+	return r;
+}
+
+static int put_known(const struct creator *c, const json_t *is, json_t *rec,
+		     struct err *e)
+{
+	static const char *const keys[] = {
+		"state",	  "generation",		"profile",
+		"checkpointable", "checkpointable_why", "name",
+		"network",	  "published",		"parent",
+	};
+	enum cgroup_mode mode = cgroup_mode(c->cgroups);
+	auto_json json_t *all = NULL;
+	json_t *v;
+	int r;
+
+	r = json_pack_or(&all, e, "{s:s, s:s, s:O*}", "cgroup",
+			 cgroup_mode_name(mode), "pool",
+			 pool_kind_name(c->pool.kind), "snapshot",
+			 json_object_get(is, "made_from"));
+	for (size_t i = 0; r == 0 && i < array_len(keys); i++) {
+		v = json_object_get(is, keys[i]);
+		if (v && json_object_set(all, keys[i], v) < 0)
+			r = err_sys(e, ENOMEM, "record");
+	}
+	if (r == 0 && json_object_update(rec, all) < 0)
+		r = err_sys(e, ENOMEM, "record");
+	return r;
+}
+
+/* What its command comes to.  Of one that ended nothing of it is kept. */
+static int adopt_command(const struct tree *t, json_t *req, struct running *w,
+			 json_t *rec, struct err *e)
+{
+	bool ended = !strcmp(json_str(rec, "state"), "stopped");
+	int r = 0;
+
+	if (!json_object_get(req, "snapshot"))
+		memcpy(w->exec, "e0", sizeof("e0"));
+	else if (!ended)
+		r = from_command(t, req, w, e);
+	if (r == 0 && *w->exec)
+		json_object_set_new(rec, "exec", json_string(w->exec));
+	if (r == 0 && !ended && json_flag(req, "wait"))
+		r = put_result(t, w, req, rec, e);
+	return r;
 }
 
 /* The record of a sandbox whose maker died before he could tell of it: 0; or
- * -ENOENT: it was not made. */
-static int adopt(struct creator *c, json_t *req, const struct running *w,
+ * 1: it was not made. */
+static int adopt(struct creator *c, json_t *req, struct running *w,
 		 json_t **ret_rec, struct err *e)
 {
-	static const char *const keys[] = {
-		"sandbox", "state",	     "generation",
-		"profile", "checkpointable", "checkpointable_why",
-		"name",	   "network",	     "published",
-	};
 	auto_json json_t *rec = record_ok(req);
 	auto_json json_t *is = NULL;
 	int r = look_at(c->tree, w->sandbox, &is, e);
@@ -200,23 +242,13 @@ static int adopt(struct creator *c, json_t *req, const struct running *w,
 		return strcmp(e->code, "sandbox_unknown") != 0 &&
 				       strcmp(e->code, "supervisor_lost") != 0
 			       ? r
-			       : -ENOENT;
-	for (size_t i = 0; rec && i < array_len(keys); i++)
-		if (json_object_get(is, keys[i]))
-			json_object_set(rec, keys[i],
-					json_object_get(is, keys[i]));
+			       : 1;
 	if (!rec ||
 	    json_object_set_new(rec, "sandbox", json_string(w->sandbox)) < 0)
 		return err_sys(e, ENOMEM, "record");
-	json_object_set_new(rec, "cgroup",
-			    json_string(
-				    cgroup_mode_name(cgroup_mode(c->cgroups))));
-	json_object_set_new(rec, "pool",
-			    json_string(pool_kind_name(c->pool.kind)));
-	if (json_object_get(req, "command"))
-		json_object_set_new(rec, "exec", json_string("e0"));
-	if (json_flag(req, "wait") && json_object_get(req, "command"))
-		r = put_result(c->tree, w, req, rec, e);
+	r = put_known(c, is, rec, e);
+	if (r == 0 && json_object_get(req, "command"))
+		r = adopt_command(c->tree, req, w, rec, e);
 	if (r == 0)
 		*ret_rec = json_incref(rec);
 	return r;
@@ -229,8 +261,10 @@ static int make(struct creator *c, struct key *key, json_t *req, int sig,
 	int r = 0;
 
 	json_object_del(req, "attempt");
-	if (key->lock >= 0 && !json_flag(req, "rm") &&
-	    !json_object_get(req, "snapshot")) {
+	if (sig_came(sig, 0))
+		return err_set(e, -ECANCELED, "cancelled",
+			       "it was ended before anything was made");
+	if (key->lock >= 0 && !json_flag(req, "rm")) {
 		r = tree_new_id(c->tree, c->next_id, e);
 		if (r == 0)
 			r = key_making(key, c->next_id, e);
@@ -244,6 +278,7 @@ static int make(struct creator *c, struct key *key, json_t *req, int sig,
 int request_do(struct creator *c, json_t *req, int sig, json_t **ret_rec,
 	       struct err *e)
 {
+	struct running made = {.stop = sig};
 	struct err late = {0};
 	struct key key;
 	bool there;
@@ -252,13 +287,14 @@ int request_do(struct creator *c, json_t *req, int sig, json_t **ret_rec,
 	r = key_begin(&key, c->tree, req, sig, ret_rec, e);
 	if (r != 0)
 		return r < 0 ? r : 0;
-	r = *key.made ? adopt(c, req, &(struct running){key.made, "e0", sig},
-			      ret_rec, e)
-		      : -ENOENT;
-	there = r < 0 && r != -ENOENT;
-	if (r == -ENOENT) {
+	memcpy(made.sandbox, key.made, sizeof(made.sandbox));
+	r = *key.made ? adopt(c, req, &made, ret_rec, e) : 1;
+	there = r < 0;
+	if (there)
+		json_object_set_new(req, "sandbox", json_string(made.sandbox));
+	if (r == 1) {
 		r = make(c, &key, req, sig, ret_rec, e);
-		there = r < 0 && json_object_get(req, "exec");
+		there = r < 0 && json_object_get(req, "sandbox");
 	}
 	if (there) { /* who repeats it waits for what was made */
 		key_done(&key);

@@ -44,14 +44,25 @@ int one_shot_raw(struct creator *c, json_t *req, struct err *e);
 int one_shot_record(struct creator *c, json_t *req, int sig, json_t **ret_rec,
 		    struct err *e);
 
+/* A sandbox that is there, and its command. */
+struct running {
+	char sandbox[BOX_ID_LEN + 1], exec[16]; /* "": there is none */
+	int stop; /* what ends the wait for it: a signalfd, or -1 */
+};
+
 /*
- * from_snapshot(c, req, rec, ret_id, ret_exec, e): (from.c)
- * A request with "snapshot": make the sandbox, put what there is to tell into
- * ${rec}, and begin its command, if it has one: its name in ret_exec[16], else
- * "".
+ * from_snapshot(c, req, rec, w, e): (from.c)
+ * A request with "snapshot": make the sandbox, unless ${w}->stop has a signal
+ * before it is there, put what there is to tell into ${rec}, and begin its
+ * command, if it has one.  Where that fails, w->sandbox is there without.
+ *
+ * from_command(t, req, w, e): the second half of it, for a sandbox that is
+ * there: its command is begun unless it was, and w->exec is its name.
  */
 int from_snapshot(struct creator *c, const json_t *req, json_t *rec,
-		  char *ret_id, char *ret_exec, struct err *e);
+		  struct running *w, struct err *e);
+int from_command(const struct tree *t, const json_t *req, struct running *w,
+		 struct err *e);
 
 /*
  * stream(tree, defaults, jobs, e): (stream.c)

@@ -361,6 +361,15 @@ static void close_outside(struct created *m)
 		fd_close(m->publish[--m->npublish]);
 }
 
+int create_id(struct creator *c, struct created *m, struct err *e)
+{
+	if (!*c->next_id)
+		return tree_new_id(c->tree, m->id, e);
+	memcpy(m->id, c->next_id, sizeof(m->id));
+	c->next_id[0] = '\0';
+	return 0;
+}
+
 /* Everything of a sandbox that is not a process. */
 static int prepare(struct creator *c, json_t *spec, bool supervised,
 		   struct created *m, struct err *e)
@@ -382,11 +391,8 @@ static int prepare(struct creator *c, json_t *spec, bool supervised,
 	if (r == 0)
 		r = net_plan(c->tree, spec, e);
 	m->network = net_strength(spec) != NETPOL_NONE;
-	if (r == 0 && *c->next_id)
-		memcpy(m->id, c->next_id, sizeof(m->id));
-	else if (r == 0)
-		r = tree_new_id(c->tree, m->id, e);
-	c->next_id[0] = '\0';
+	if (r == 0)
+		r = create_id(c, m, e);
 	want.layers = c->image.digests;
 	if (r == 0)
 		r = claim_take(c->tree, &want, &m->claim, e);

@@ -19,7 +19,7 @@ struct creator {
 	char image_name[257];
 	json_t *image_layers;	/* owned */
 	struct profile profile; /* the one used last; name "" is none */
-	/* What create_supervised() is to call its next one; "": as it likes. */
+	/* What the next one that is made is to be called; "": as it likes. */
 	char next_id[BOX_ID_LEN + 1];
 };
 

@@ -66,7 +66,7 @@ static int take_claim(struct copying *k)
 	};
 	int r;
 
-	r = tree_new_id(k->c->tree, k->to->made.id, k->e);
+	r = create_id(k->c, &k->to->made, k->e);
 	return r < 0 ? r
 		     : claim_take(k->c->tree, &want, &k->to->made.claim, k->e);
 }

@@ -13,6 +13,10 @@ void create_drop_image(struct creator *c);
 int create_use_profile(struct creator *c, const char *name, struct err *e);
 int create_bring_layers(struct creator *c, const json_t *spec, struct err *e);
 
+/* create_id(c, m, e): the id of what is being made: what ${c} was told to call
+ * it, or a new one. */
+int create_id(struct creator *c, struct created *m, struct err *e);
+
 /* create_hosts(c, spec, m, e): /etc/hosts and /etc/hostname of the layer. */
 int create_hosts(const struct creator *c, const json_t *spec,
 		 const struct created *m, struct err *e);

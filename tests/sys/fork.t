@@ -208,6 +208,29 @@ run timeout 60 dsec-run --snapshot base --project root/rl --hostname other \
 	-- sh -c 'cat /root/file; hostname; getent hosts other | cut -d" " -f1'
 is "$(field "$out" .stdout | tr '\n' ' ')" "in rl other 127.0.1.1  " \
 	"found in a project, with another host name"
+# Whoever waits goes, or is killed before he could tell: it is not made twice.
+ran='echo >>/root/ran; exec sleep 1000'
+once() { # NAME: asked for with a key, to a deadline
+	printf '{"snapshot":"base","project":"root/rl","name":"%s","key":"%s",
+		"wait":true,"command":["sh","-c","%s"],"deadline_ms":500}' \
+		"$1" "$1" "$ran" | tr -d '\n' | timeout 60 dsec-run
+}
+first=$(once left)
+like "$(field "$first" '"\(.error.code) \(.exec)"')" '^deadline e[0-9]+$' \
+	"who waits for the command of one from a snapshot goes"
+json_is "$(once left)" "$first" "and comes again: it is the same one"
+dsec-run --snapshot base --project root/rl -n dead --key dead \
+	-- sh -c "$ran" >"$T/null" 2>&1 </dev/null &
+pid=$!
+wait_for 20 inside dead 'test -e /root/ran'
+kill -KILL $pid
+wait $pid 2>/dev/null
+first=$(once dead)
+is "$(field "$first" '"\(.error.code) \(.sandbox)"')" \
+	"deadline $(dsec-ps dead | jq -r .sandbox)" \
+	"whoever made it was killed: it is found" || diag "$first"
+like "$(field "$first" .exec)" '^e[0-9]+$' "with its command"
+is "$(inside dead 'wc -l </root/ran')" 1 "which was begun once"
 run timeout 20 dsec-run --snapshot base -m 128 -- true
 is "$status $(code)" "65 bad_value" "a limit is the snapshot's"
 like "$(field "$out" .error.message)" memory_limit_mb "which is told"
