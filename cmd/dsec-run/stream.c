@@ -84,7 +84,8 @@ static void put_error(struct pool_of *p, const json_t *req,
 		note_failure(p, "no_memory");
 }
 
-/* The worker's own life: lines in, records out, until its input ends. */
+/* The worker's own life: lines in, records out, until its input ends.  Once
+ * told to stop it does no more. */
 static int serve(const struct tree *t, int fd)
 {
 	static const int signals[] = {SIGTERM};
@@ -102,12 +103,8 @@ static int serve(const struct tree *t, int fd)
 	while (jsonl_next(&in, &text, &len, NULL) == 1) {
 		auto_json json_t *req = NULL;
 		auto_json json_t *rec = NULL;
-		char drop[1024];
 		int bad;
 
-		/* A cancel that came too late was for the one before. */
-		while (read(sig, drop, sizeof(drop)) > 0)
-			;
 		if (r < 0) /* what was lacking for the one before */
 			r = creator_open(t, &c, &e);
 		bad = r;
@@ -369,6 +366,9 @@ static void hear(struct pool_of *p, struct worker *w)
 		if (w->req && json_parse(text, len, &rec, NULL) == 0)
 			finish(p, w, rec);
 	}
+	/* It may hear only now that it is to stop, and would stop the next. */
+	if (!w->req && w->stopping)
+		lose_worker(p, w);
 }
 
 static int next_deadline(struct pool_of *p)

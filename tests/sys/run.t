@@ -97,6 +97,11 @@ is "$n" 20 "20 requests, 4 at a time, a record each"
 is "$(jq -s -r 'map([.id, .ok, .cancelled, .outcome]|@json)|sort[]' "$T/cancel")" \
 	'[1,true,null,"killed"]
 [2,true,true,null]' "a request is cancelled"
+{ echo '{"id":1,"rm":true,"command":["sleep","60"]}'
+	echo '{"id":2,"cancel":1}'; } | timeout 20 dsec-run --jobs 2 > "$T/cancel"
+is "$(jq -s -r 'map([.id, .ok, .cancelled, .error.code]|@json)|sort[]' "$T/cancel")" \
+	'[1,false,null,"cancelled"]
+[2,true,true,null]' "or before it is begun"
 rec=$(echo '{"rm":true,"deadline_ms":300,"command":["sleep","60"]}' | dsec-run)
 is "$(field "$rec" .outcome)" killed "a deadline ends a one-shot"
 rec=$(printf '{"key":"k1","rm":true,"command":["cat","/proc/sys/kernel/random/uuid"]}\n%s\n' \
@@ -155,8 +160,57 @@ rec=$(echo '{"key":"w2","wait":true,"deadline_ms":300,"command":["sleep","1000"]
 json_is "$rec" "[\"deadline\",\"e0\",\"$id\"]" \
 	"who repeats it by its key waits for the same one, to his deadline" \
 	'[.error.code,.exec,.sandbox]'
+
+# --- and while it waits for another with its key; the second "w2" is held below
+holds() { # PID: it has the file of a key open
+	readlink "/proc/$1/fd/"* 2>/dev/null | grep -q "^$DSEC_RUN/key/"
+}
+gone() { # PID
+	! kill -0 "$1" 2>/dev/null
+}
+first_child() { # PID
+	cut -d' ' -f1 "/proc/$1/task/$1/children" 2>/dev/null
+}
+ask='{"key":"w2","wait":true,"command":["sleep","1000"]}'
+echo "$ask" | dsec-run --task cc2 >"$T/holder" 2>/dev/null &
+holder=$!
+wait_for 20 sh -c 'test -n "$(cut -d" " -f1 /proc/$1/task/$1/children)"' sh $holder
+keeper=$(first_child $holder)
+wait_for 20 holds "$keeper"
+env --default-signal=INT dsec-run --key w2 --task cc2 -- sleep 1000 \
+	>"$T/one" 2>/dev/null &
+pid=$!
+wait_for 20 holds $pid
+kill -INT $pid
+wait_for 10 gone $pid || kill -KILL $pid
+wait $pid
+json_is "$(cat "$T/one")" '["cancelled",false]' \
+	"SIGINT ends the wait for a key" '[.error.code,has("sandbox")]'
+dsec-run --task cc2 --jobs 2 <"$T/in" >"$T/two" 2>/dev/null &
+pid=$!
+exec 7>"$T/in"
+echo "$ask" >&7
+wait_for 20 sh -c 'test -n "$(cut -d" " -f1 /proc/$1/task/$1/children)"' sh $pid
+worker=$(first_child $pid)
+wait_for 20 holds "$worker"
+kill -KILL $pid
+wait $pid 2>/dev/null
+wait_for 10 gone "$worker"
+ok $? "nor does a worker wait whose dsec-run is gone" || kill -KILL "$worker"
+exec 7>&-
+kill -TERM $holder
+wait $holder
+
+# --- whose sandbox ended while nobody waited
 dsec-pause --stop --task cc >/dev/null
 dsec-pause --stop --task cc2 >/dev/null
+wait_for 20 made cc2 0
+json_is "$(echo "$ask" | timeout 20 dsec-run --task cc2)" \
+	"[true,\"stopped\",\"e0\",\"$id\",null]" \
+	"it was made and has ended: no result is made up" \
+	'[.ok,.state,.exec,.sandbox,.outcome]'
+json_is "$(echo "$ask" | timeout 20 dsec-run --task cc2)" "[true,\"$id\"]" \
+	"which is the answer from then on" '[.repeated,.sandbox]'
 
 # --- refusals, each with its own code, and nothing is left
 refuse() { # CODE REQUEST
