@@ -300,8 +300,15 @@ leak_prepared() {
 	tree_mounts | grep "^$DSEC_RUN/mnt/" | sort
 }
 
-leak_start() {
+# What ends behind an answer has ended: nothing changes for a moment.
+leak_settled() {
 	leak_list | sort -u >"$T/.leak-before"
+	sleep 0.3
+	leak_list | sort -u | cmp -s "$T/.leak-before" -
+}
+
+leak_start() {
+	wait_for "${LEAK_S:-10}" leak_settled
 	leak_prepared >"$T/.leak-prepared"
 }
 

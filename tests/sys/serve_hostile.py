@@ -201,6 +201,8 @@ def streams(new, sandbox):
         started(c)
         c.raw(bad)
         out[name] = ending(c)
+        # Who says nothing for 90 seconds has ended, too.
+        other.ask(program="ps", limit=1)
     c = new()
     c.send(id=1, program="exec", sandbox=sandbox, attach=True, stdin="pipe",
            command=["sleep", "100"])
