@@ -115,6 +115,7 @@ static int pair_open(const struct certs *c, const char *prefix,
 {
 	const char *slash = strrchr(prefix, '/');
 	const char *name = slash ? slash + 1 : prefix;
+	const char *const names[] = {ret->cert, ret->key};
 	auto_close int dir = -1;
 	char path[PATH_MAX];
 	int r = split(prefix, ".pem", path, e);
@@ -125,9 +126,6 @@ static int pair_open(const struct certs *c, const char *prefix,
 		r = split(name, ".key", ret->key, e);
 	if (r < 0)
 		return r;
-	if (certs_there(c->dir, path))
-		return err_set(e, -EEXIST, "exists", "'%s' is there already",
-			       path);
 	path[slash ? slash - prefix : 0] = '\0';
 	dir = openat(c->dir,
 		     *path   ? path
@@ -136,6 +134,11 @@ static int pair_open(const struct certs *c, const char *prefix,
 		     O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (dir < 0)
 		return err_sys(e, errno, "open '%s'", path);
+	for (size_t i = 0; i < array_len(names); i++)
+		if (certs_there(dir, names[i]))
+			return err_set(e, -EEXIST, "exists",
+				       "'%s%s' is there already", prefix,
+				       strrchr(names[i], '.'));
 	ret->dir = steal_fd(&dir);
 	return 0;
 }
@@ -432,6 +435,22 @@ static int revoke_issued(void *arg, int dir, const char *name, struct err *e)
 	return revoke_cert(v, cert, name, e);
 }
 
+/* A file of the caller's, or of the directory: issue answers names of that. */
+static int read_word(int dir, const char *word, char **ret, struct err *e)
+{
+	struct stat ours, his;
+	bool there = fstatat(dir, word, &ours, 0) == 0;
+
+	if (stat(word, &his) < 0)
+		return certs_read(there ? dir : AT_FDCWD, word, ret, e);
+	if (there && (ours.st_dev != his.st_dev || ours.st_ino != his.st_ino))
+		return err_set(e, -EINVAL, "usage",
+			       "'%s' is one file here and another in that "
+			       "directory: give its whole path",
+			       word);
+	return certs_read(AT_FDCWD, word, ret, e);
+}
+
 static int revoke_word(struct revocation *v, const char *word, struct err *e)
 {
 	auto_free char *cert = NULL;
@@ -439,10 +458,7 @@ static int revoke_word(struct revocation *v, const char *word, struct err *e)
 	int r;
 
 	if (tls_ident_parse(word, strlen(word), &v->ident) < 0) {
-		/* issue answers names of the directory. */
-		bool here = strchr(word, '/') || certs_there(AT_FDCWD, word);
-
-		r = certs_read(here ? AT_FDCWD : v->c->dir, word, &cert, e);
+		r = read_word(v->c->dir, word, &cert, e);
 		return r < 0 ? r : revoke_cert(v, cert, word, e);
 	}
 	r = each_pem(v->c, ISSUED, revoke_issued, v, e);

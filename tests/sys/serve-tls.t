@@ -37,6 +37,10 @@ issued=$(ls "$D/issued")
 run dsec-serve issue "$D" --client bob
 like "$err" "'bob.pem' is there already" "no certificate takes another's place"
 is "$(ls "$D/issued")" "$issued" "and none is issued that nobody has"
+echo mine >"$T/eve.key"
+run dsec-serve issue "$D" --client eve --out "$T/eve"
+like "$err" "'$T/eve.key' is there already" "no key another's place"
+is "$(cat "$T/eve.key") $(ls "$D/issued")" "mine $issued" "and nothing is done"
 run dsec-serve issue "$D" --client eve --out no-such-dir/eve
 is "$status $(ls "$D/issued")" "1 $issued" "nor is one for nowhere"
 is "$(openssl verify -CAfile "$D/ca.pem" "$D/bob.pem")" "$D/bob.pem: OK" \
@@ -45,6 +49,18 @@ is "$(openssl verify -CAfile "$D/ca.pem" "$D/bob.pem")" "$D/bob.pem: OK" \
 file=$(dsec-serve issue "$D" --client gone | jq -r .file)
 is "$(dsec-serve revoke "$D" "$file" | jq -r '"\(.did) \(.identity)"')" \
 	"revoked dsec://client/gone" "one is revoked by the name it was told by"
+mkdir "$T/here" "$D/below"
+dsec-serve issue "$D" --client twice >/dev/null
+dsec-serve issue "$D" --client other --out "$T/here/twice" >/dev/null
+dsec-serve issue "$D" --client below --out "$D/below/one" >/dev/null
+revoke() { (cd "$T/here" && dsec-serve revoke "$D" "$1"); }
+run revoke twice.pem
+is "$status $out" "64 " "not by one that two files have"
+like "$err" "give its whole path" "which is said"
+is "$(revoke "$D/twice.pem" | jq -r .identity)" dsec://client/twice \
+	"a whole path is one file"
+is "$(revoke below/one.pem | jq -r .identity)" dsec://client/below \
+	"a path that is not here is the directory's"
 
 # --- a daemon -----------------------------------------------------------------
 
