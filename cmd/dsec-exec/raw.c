@@ -72,12 +72,6 @@ static int send_signal(struct raw *w, int sig, struct err *e)
 		       e);
 }
 
-static bool is_stop(int sig)
-{
-	return sig == SIGINT || sig == SIGTERM || sig == SIGHUP ||
-	       sig == SIGQUIT;
-}
-
 static int on_signal(struct raw *w, struct err *e)
 {
 	struct signalfd_siginfo si;
@@ -88,7 +82,7 @@ static int on_signal(struct raw *w, struct err *e)
 		terminal_copy_size(&w->term, w->stdin_fd);
 		return 0;
 	}
-	if (is_stop((int)si.ssi_signo) && ++w->stops >= PATIENCE) {
+	if (sig_is_stop((int)si.ssi_signo) && ++w->stops >= PATIENCE) {
 		w->detached = true;
 		return 0;
 	}

@@ -11,7 +11,8 @@
 #include "life/listing.h"
 #include "wire/record.h"
 
-#define AHEAD 512 /* requests under way */
+#define AHEAD 512     /* requests under way */
+#define HELLO "hello" /* the id of ours; no other request has it */
 
 /* --- requests
  * ----------------------------------------------------------------- */
@@ -335,8 +336,9 @@ static void on_up(void *arg, struct conn *c)
 	json_t *hello;
 
 	app->up = true;
+	app->why.r = 0; /* of servers before it */
 	if (token && *token) {
-		hello = json_pack("{s:s, s:s, s:i, s:s}", "id", "hello",
+		hello = json_pack("{s:s, s:s, s:i, s:s}", "id", HELLO,
 				  "program", "hello", "v", 1, "token", token);
 		(void)conn_put(c, hello, NULL);
 		json_decref(hello);
@@ -350,6 +352,22 @@ static void on_up(void *arg, struct conn *c)
 	take_more(app);
 }
 
+/* A refusal of the connection, not of a request: it ends with it. */
+static bool is_refused(struct app *app, const json_t *obj)
+{
+	const char *server = app->place.servers[app->server];
+	const json_t *id = json_object_get(obj, "id");
+	struct err e = {0};
+
+	if (!json_is_false(json_object_get(obj, "ok")) ||
+	    (id && strcmp(json_str(obj, "id"), HELLO) != 0))
+		return false;
+	(void)record_to_err(obj, &e);
+	err_wrap(&e, e.r, "%s", server);
+	app_fail(app, &e);
+	return true;
+}
+
 static void on_line(void *arg, struct conn *c, json_t *obj)
 {
 	struct app *app = arg;
@@ -357,7 +375,8 @@ static void on_line(void *arg, struct conn *c, json_t *obj)
 	const char *event = json_str(obj, "event");
 
 	(void)c;
-	if (!strcmp(event, "hello") || !strcmp(json_str(obj, "id"), "hello"))
+	if (!strcmp(event, "hello") || is_refused(app, obj) ||
+	    !strcmp(json_str(obj, "id"), HELLO))
 		return;
 	/* Not the command's: an answer to a signal. */
 	if (app->want.raw && json_int(obj, "id", 0) != 1)
@@ -372,6 +391,13 @@ static void on_line(void *arg, struct conn *c, json_t *obj)
 		on_final(app, obj);
 }
 
+/* A server that says nothing more answers nothing more. */
+static void on_end(void *arg, struct conn *c)
+{
+	(void)arg;
+	conn_cut(c, NULL);
+}
+
 static int open_conn(struct app *app, struct err *e);
 
 static void on_gone(void *arg, struct conn *c, const struct err *why)
@@ -383,16 +409,19 @@ static void on_gone(void *arg, struct conn *c, const struct err *why)
 
 	(void)c;
 	app->c = NULL;
-	if (!app->up && !refused && app->server + 1 < app->place.nservers) {
-		app->server++;
-		if (open_conn(app, &e) == 0)
-			return;
-	} else if (refused) {
+	if (refused)
 		err_set(&e, why->r, "permission", "%s: %s", server, why->msg);
-	} else {
+	else
 		err_set(&e, -ECONNRESET, "node_away",
 			"the connection to %s ended%s%s", server,
 			why->r ? ": " : "", why->r ? why->msg : "");
+	if (!app->up && app->server + 1 < app->place.nservers) {
+		/* A refusal is told where the others are away. */
+		if (refused && app->why.r == 0)
+			app->why = e;
+		app->server++;
+		if (open_conn(app, &e) == 0)
+			return;
 	}
 	app_fail(app, &e);
 }
@@ -412,7 +441,7 @@ static int open_tls(struct app *app, struct err *e)
 
 static int open_one(struct app *app, struct err *e)
 {
-	static const struct conn_ops ops = {on_up, on_line, NULL, on_gone};
+	static const struct conn_ops ops = {on_up, on_line, on_end, on_gone};
 	char host[SERVECONF_ADDR_MAX];
 	struct conn_conf conf = {.host = host,
 				 .peer = app->peer,
@@ -451,7 +480,7 @@ static int begin(struct app *app, const struct args *a, struct tls_ident *peer,
 		return err_set(e, -EINVAL, "usage",
 			       "--peer %s: not dsec://KIND/NAME", a->peer);
 	app->peer = a->peer ? peer : NULL;
-	app->ids = json_object();
+	app->ids = json_pack("{s:s}", "\"" HELLO "\"", HELLO);
 	r = app->ids ? loop_new(&app->loop, e) : err_sys(e, ENOMEM, "client");
 	if (r == 0)
 		r = open_tls(app, e);

@@ -66,9 +66,10 @@ struct app {
 	struct stream in, out, err; /* stdin; stdout; stderr */
 	int sigfd;
 	struct loop_source signals;
-	unsigned stops; /* requests to stop */
-	int pending;	/* a signal that came before the command began */
-	char exec[65];	/* its name, once it began */
+	unsigned stops;	 /* requests to stop */
+	unsigned passed; /* signals that were sent to the command */
+	int pending;	 /* one that came before it began */
+	char exec[65];	 /* its name, once it began */
 };
 
 /* app_fail(app, why): nothing more can be done. */

@@ -40,13 +40,18 @@ static void on_input(struct loop *l, struct loop_source *s, uint32_t events);
 static void pass_input(struct app *app)
 {
 	struct err e = {0};
-	ssize_t n = 1;
+	ssize_t n;
+	bool lost;
 
 	/* One read at a time where it might wait. */
 	do
 		n = stream_fill(&app->in, STDIN_FILENO, &e);
 	while (n > 0 && !app->polled);
-	if (n == 0)
+	/* For the command what cannot be read has ended. */
+	lost = n < 0 && n != -EAGAIN && n != -ENOBUFS && n != -EPIPE;
+	if (lost)
+		log_error("standard input: %s", strerror((int)-n));
+	if (n == 0 || lost)
 		(void)stream_eof(&app->in, NULL);
 	app_watch(app, on_input, n > 0 || n == -EAGAIN);
 }
@@ -105,7 +110,7 @@ static void send_signal(struct app *app, int sig)
 	/* Of an earlier one the answer may not be here yet. */
 	if (req && app->c &&
 	    json_object_set_new(req, "id",
-				json_sprintf("signal-%u", app->stops)) == 0)
+				json_sprintf("signal-%u", app->passed++)) == 0)
 		(void)conn_put(app->c, req, NULL);
 }
 
@@ -118,7 +123,7 @@ static void on_signal(struct loop *l, struct loop_source *s, uint32_t events)
 	(void)l, (void)events;
 	if (read(app->sigfd, &si, sizeof(si)) != (ssize_t)sizeof(si))
 		return;
-	app->stops++;
+	app->stops += sig_is_stop((int)si.ssi_signo);
 	if (*app->exec && app->stops < PATIENCE) {
 		send_signal(app, (int)si.ssi_signo);
 	} else if (*app->exec || app->pending) {

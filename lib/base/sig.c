@@ -78,6 +78,12 @@ void sig_reset(void)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
+bool sig_is_stop(int sig)
+{
+	return sig == SIGINT || sig == SIGTERM || sig == SIGHUP ||
+	       sig == SIGQUIT;
+}
+
 int sig_by_name(const char *name)
 {
 	char *end;

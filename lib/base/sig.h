@@ -27,6 +27,9 @@ bool sig_came(int fd, int wait_ms);
  */
 void sig_reset(void);
 
+/* sig_is_stop(sig): one by which people ask a program to end. */
+bool sig_is_stop(int sig);
+
 /* sig_by_name(name): "TERM", "SIGTERM" or "15" as a number, or -EINVAL. */
 int sig_by_name(const char *name);
 

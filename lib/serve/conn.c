@@ -267,7 +267,7 @@ static void on_line(struct conn *c, json_t *obj)
 	auto_json json_t *rec = NULL;
 	const json_t *id = json_object_get(obj, "id");
 
-	if (json_object_get(obj, "ok") && !id)
+	if (json_is_true(json_object_get(obj, "ok")) && !id)
 		return;
 	if (strcmp(json_str(obj, "program"), "ping")) {
 		c->ops->line(c->arg, c, obj);

@@ -10,9 +10,11 @@ need_tools jq python3
 tree_new
 
 D=$T/serve
-node=''
+node='' expired=''
 finish() {
-	[ -z "$node" ] || kill "$node" 2>"$T/null"
+	for p in $node $expired; do
+		kill "$p" 2>"$T/null"
+	done
 	wait
 	tree_end "$1"
 }
@@ -125,6 +127,45 @@ kill -INT "$asker"
 wait "$asker"
 is "$? $line $(cat <&7)" "7 began caught" "^C is the command's"
 exec 7<&-
+dsec --server "$H" exec p1 -- sh -c 'trap "echo got" USR1; trap "exit 7" TERM
+	echo began; while :; do sleep 0.1; done' >"$T/said" 2>"$T/err" &
+asker=$!
+exec 7<"$T/said"
+read -r line <&7
+for n in 1 2 3 4; do
+	kill -USR1 "$asker"
+	read -r line <&7 || break
+	got=$n
+done
+kill -TERM "$asker"
+wait "$asker"
+is "$? $got" "7 4" "signals that stop nothing are passed on, however many"
+exec 7<&-
+run sh -c "timeout 60 dsec --server $H exec -i p1 -- sh -c 'cat; echo end' <'$T'"
+is "$status $out" "0 end" "what cannot be read has ended"
+like "$err" "standard input: Is a directory" "which is said"
+
+# --- refusals ---------------------------------------------------------------------------
+
+DSEC_TOKEN=0123456789abcdef run remote ps
+is "$status" 77 "a token that has no binding is refused"
+like "$err" "$H: no such token" "at once, and by whom"
+is "$(jq -c '{id: "hello", sandbox, command: "true"}' "$T/p1" | remote exec |
+	jq -r 'select(has("ok")).id')" hello "its id is a request's as well"
+remote exec p1 -- sh -c 'echo began; sleep 1000' >"$T/said" 2>"$T/err" &
+asker=$!
+exec 7<"$T/said"
+read -r line <&7
+jq '.clients[0].operations = ["ps"]' "$T/j" >"$D/serve.json"
+kill -HUP "$node"
+wait "$asker"
+is $? 125 "who may not any more is told so"
+like "$(cat "$T/err")" "$H: dsec://client/admin may not any more" "in these words"
+exec 7<&-
+cp "$T/j" "$D/serve.json"
+kill -HUP "$node"
+allowed() { remote ps >"$T/null" 2>&1; }
+wait_for 30 allowed
 remote exec p1 -- sh -c 'echo began; sleep 1000' >"$T/said" 2>"$T/err" &
 asker=$!
 exec 7<"$T/said"
@@ -134,6 +175,23 @@ read -r line <&7
 
 is "$(remote ps p1 | jq -r .name) $(S=127.0.0.1:1,$H remote ps p1 | jq -r .name)" \
 	"p1 p1" "of several addresses the next, where one is not there"
+python3 -c 'import socket
+with socket.create_server(("127.0.0.1", 0)) as s:
+	print("127.0.0.1:%d" % s.getsockname()[1], flush=True)
+	while True:
+		with s.accept()[0] as c:
+			c.recv(65536)
+			c.sendall(b"\x15\3\3\0\2\2\x2d")  # certificate expired
+			c.recv(65536)' >"$T/expired" &
+expired=$!
+wait_for 30 test -s "$T/expired"
+X=$(cat "$T/expired")
+is "$(S=$X,$H remote ps p1 | jq -r .name)" p1 "or where one has a bad certificate"
+S=$X,127.0.0.1:1 run remote ps
+is "$status" 77 "which is told where no other is there"
+like "$err" "$X: .*refused" "and of whom"
+kill "$expired"
+expired=''
 jq '. + {adresses: []}' "$D/client.json" >"$D/odd.json"
 DSEC_CLIENT=$D/odd.json run remote ps
 is "$status" 78 "a configuration is strict"
