@@ -65,8 +65,15 @@ static int take_line(struct app *app, char *text, size_t len, json_t **ret_req,
 	return *ret_req ? 0 : 1;
 }
 
+/* In ASCII: it may be cut anywhere. */
+static char *key_of(const json_t *id)
+{
+	return json_dumps(id, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
+}
+
 /* Records of several runs of a program have the same ids, and over the network
- * one id is one request: who comes second gets another there. */
+ * one id is one request: who comes second gets another there, and so does who
+ * has one that is none there. */
 static void take_id(struct app *app, json_t *req)
 {
 	json_t *said = json_object_get(req, "id");
@@ -74,15 +81,15 @@ static void take_id(struct app *app, json_t *req)
 				       ? json_incref(said)
 				       : json_integer(
 						 (json_int_t)app->lines.line);
-	auto_free char *key = json_dumps(id, JSON_ENCODE_ANY);
+	auto_free char *key = key_of(id);
 
-	if (key && json_object_get(app->ids, key)) {
+	if (key && (json_object_get(app->ids, key) || !frame_id_ok(id))) {
 		json_object_set_new(req, "id",
-				    json_sprintf("%s#%llu", key,
+				    json_sprintf("%.64s#%llu", key,
 						 (unsigned long long)
 							 app->lines.line));
 		free(key);
-		key = json_dumps(json_object_get(req, "id"), JSON_ENCODE_ANY);
+		key = key_of(json_object_get(req, "id"));
 	} else {
 		json_object_set(req, "id", id);
 	}
@@ -92,8 +99,7 @@ static void take_id(struct app *app, json_t *req)
 
 static void give_id(struct app *app, json_t *rec, bool final)
 {
-	auto_free char *key = json_dumps(json_object_get(rec, "id"),
-					 JSON_ENCODE_ANY);
+	auto_free char *key = key_of(json_object_get(rec, "id"));
 	json_t *id = key ? json_object_get(app->ids, key) : NULL;
 
 	if (!id)

@@ -54,6 +54,13 @@ json_is "$(printf '\n{"id":null,"sandbox":"%s","command":"true"}\nno line\n' "$p
 	remote exec | jq -s 'map(select(has("ok"))) | sort_by(.id)')" \
 	'[[2,true,null],[3,false,"bad_record"]]' "who says no id has his line's" \
 	'map([.id, .ok, .error.code])'
+odd=$(printf '%0200d' 0 | sed 's/0/ä/g')
+odd="[7] {\"a\":1} \"\" \"$odd\" \"ok\""
+is "$(for id in $odd; do
+	echo "{\"id\":$id,\"sandbox\":\"$p1\",\"command\":\"true\"}"
+done | remote exec | jq -c 'select(has("ok")) | [.id, .ok]' | sort)" \
+	"$(for id in $odd; do echo "[$id,true]" | jq -c .; done | sort)" \
+	"what is no id there is one here"
 remote run --name p2 --memory 64M --task t -d >"$T/p2"
 is "$(cat "$T/p1" "$T/p2" "$T/p1" | remote exec --cmd 'sleep 0.1; echo hi' |
 	jq -r 'select(has("ok")) | "\(.id) \(.stdout)"' | sort -u | tr -d '\n')" \
