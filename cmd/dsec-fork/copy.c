@@ -146,6 +146,39 @@ static int copy_now(struct request *r, unsigned index, int stop,
 	return res;
 }
 
+/* One whose worker died before it could tell of it; 1: it was not made. */
+static int adopt(const struct request *r, const char *id, json_t **ret_rec,
+		 struct err *e)
+{
+	static const char *const known[] = {"parent", "generation", "state",
+					    "name", "profile"};
+	auto_json json_t *rec = NULL, *is = NULL;
+	int res = ctl_made(&r->app->tree, id, &is, e);
+
+	if (res == 0)
+		res = json_pack_or(&rec, e, "{s:b, s:s, s:O*}", "ok", 1,
+				   "sandbox", id, "snapshot",
+				   json_object_get(is, "made_from"));
+	if (res == 0 && put_copied(rec, is, known, array_len(known)) < 0)
+		res = err_sys(e, ENOMEM, "record");
+	if (res == 0)
+		*ret_rec = steal_ptr(rec);
+	return res;
+}
+
+static int copy_keyed(struct request *r, unsigned index, int stop,
+		      struct key *key, json_t **ret_rec, struct err *e)
+{
+	struct creator *c = &r->app->creator;
+	int res = 0;
+
+	if (key->lock >= 0)
+		res = tree_new_id(c->tree, c->next_id, e);
+	if (res == 0 && key->lock >= 0)
+		res = key_making(key, c->next_id, e);
+	return res < 0 ? res : copy_now(r, index, stop, ret_rec, e);
+}
+
 /* Each copy has a key of its own, which the process that makes it keeps: where
  * the request is made again because dsec-fork was killed before it could keep
  * its own, those that are there are not made twice. */
@@ -166,7 +199,13 @@ int make_copy(struct request *r, unsigned index, int stop, json_t **ret_rec,
 		res = key_begin(&key, &r->app->tree, req, stop, ret_rec, e);
 	if (res != 0)
 		return res < 0 ? res : 0;
-	res = copy_now(r, index, stop, ret_rec, e);
+	res = *key.made ? adopt(r, key.made, ret_rec, e) : 1;
+	if (res < 0) { /* it is there */
+		key_done(&key);
+		return res;
+	}
+	if (res == 1)
+		res = copy_keyed(r, index, stop, &key, ret_rec, e);
 	if (key_end(&key, res < 0 ? NULL : *ret_rec, &late) < 0)
 		log_err(&late);
 	key_done(&key);

@@ -161,29 +161,6 @@ static int dispatch(struct creator *c, json_t *req, int sig, json_t **ret_rec,
 	return one_shot_record(c, req, sig, ret_rec, e);
 }
 
-/* What its supervisor says; of one that ended, what is kept of what it was. */
-static int look_at(const struct tree *t, const char *id, json_t **ret,
-		   struct err *e)
-{
-	auto_json json_t *req = NULL, *dead = NULL;
-	int r = json_pack_or(&req, e, "{s:i, s:s}", "id", 0, "op", "inspect");
-
-	if (r == 0)
-		r = ctl_call(t, id, req, 0, ret, e);
-	if (r == 0 || strcmp(e->code, "stopped"))
-		return r;
-	r = ctl_dead(t, id, &dead, e);
-	if (r < 0)
-		return r;
-	/* One that was half made, and taken away. */
-	if (json_flag(dead, "infra"))
-		return err_set(e, -ENOENT, "sandbox_unknown", "it is lost");
-	r = json_pack_or(ret, e, "{s:s}", "state", "stopped");
-	if (r == 0 && json_object_get(dead, "spec"))
-		json_object_update_missing(*ret, json_object_get(dead, "spec"));
-	return r;
-}
-
 static int put_known(const struct creator *c, const json_t *is, json_t *rec,
 		     struct err *e)
 {
@@ -236,13 +213,10 @@ static int adopt(struct creator *c, json_t *req, struct running *w,
 {
 	auto_json json_t *rec = record_ok(req);
 	auto_json json_t *is = NULL;
-	int r = look_at(c->tree, w->sandbox, &is, e);
+	int r = ctl_made(c->tree, w->sandbox, &is, e);
 
-	if (r < 0)
-		return strcmp(e->code, "sandbox_unknown") != 0 &&
-				       strcmp(e->code, "supervisor_lost") != 0
-			       ? r
-			       : 1;
+	if (r != 0)
+		return r;
 	if (!rec ||
 	    json_object_set_new(rec, "sandbox", json_string(w->sandbox)) < 0)
 		return err_sys(e, ENOMEM, "record");

@@ -613,3 +613,38 @@ int ctl_call_stop(const struct tree *t, const char *sandbox, const json_t *req,
 		*ret_rec = steal_ptr(rec.rec);
 	return r;
 }
+
+static int made_and_ended(const struct tree *t, const char *id,
+			  json_t **ret_rec, struct err *e)
+{
+	auto_json json_t *dead = NULL;
+	int r = ctl_dead(t, id, &dead, e);
+
+	/* One that was half made, and taken away. */
+	if (r == -ENOENT || (r == 0 && json_flag(dead, "infra")))
+		return 1;
+	if (r == 0)
+		r = json_pack_or(ret_rec, e, "{s:s}", "state", "stopped");
+	if (r == 0 && json_object_get(dead, "spec"))
+		json_object_update_missing(*ret_rec,
+					   json_object_get(dead, "spec"));
+	return r;
+}
+
+int ctl_made(const struct tree *t, const char *id, json_t **ret_rec,
+	     struct err *e)
+{
+	auto_json json_t *req = NULL;
+	int r = json_pack_or(&req, e, "{s:i, s:s}", "id", 0, "op", "inspect");
+
+	if (r == 0)
+		r = ctl_call(t, id, req, 0, ret_rec, e);
+	if (r == 0)
+		return 0;
+	if (!strcmp(e->code, "stopped"))
+		return made_and_ended(t, id, ret_rec, e);
+	return strcmp(e->code, "sandbox_unknown") != 0 &&
+			       strcmp(e->code, "supervisor_lost") != 0
+		       ? r
+		       : 1;
+}

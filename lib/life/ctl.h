@@ -117,4 +117,13 @@ int ctl_call_stop(const struct tree *t, const char *sandbox, const json_t *req,
 int ctl_dead(const struct tree *t, const char *id, json_t **ret_rec,
 	     struct err *e);
 
+/*
+ * ctl_made(t, id, ret_rec, e):
+ * What became of the sandbox ${id}, whose maker died before he could tell: 0,
+ * and what its supervisor says to "inspect"; of one that ended its spec, with
+ * "state" "stopped".  1: it was not made, or is lost.
+ */
+int ctl_made(const struct tree *t, const char *id, json_t **ret_rec,
+	     struct err *e);
+
 #endif

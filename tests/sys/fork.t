@@ -150,6 +150,30 @@ is "$(jq -c '.key = "other"' "$T/torn" | dsec-fork | jq -r .error.code)" exists 
 	"another request finds its name taken"
 run timeout 20 dsec-fork --remove torn
 run timeout 60 dsec-pause --stop --grace 0 --label torn=1
+# A worker is killed when its copy is there, at the second write to the file of
+# its key, "lost/0": the record's.
+if command -v strace >/dev/null; then
+	lost='{"sandbox":"src","fs_only":true,"key":"lost","labels":{"lost":"1"}}'
+	echo "$lost" | strace -I2 -f -qq -o "$T/null" -e trace=write \
+		-P "$DSEC_RUN/key/a40eb968197e6ea4" \
+		-e inject=write:signal=KILL:when=2 dsec-fork \
+		>"$T/lost" 2>"$T/.err" &
+	tracer=$!
+	wait_for 30 test -s "$T/lost"
+	kill -TERM "$tracer" # which follows the copy, too
+	wait "$tracer" 2>/dev/null
+	is "$(field "$(cat "$T/lost")" .error.code)" helper_lost \
+		"a worker was killed" || diag "$(cat "$T/.err")"
+	made=$(dsec-ps --label lost=1 | jq -r .sandbox)
+	run sh -c 'printf "%s\n" "$1" | timeout 60 dsec-fork' sh "$lost"
+	json_is "$out" "[true,\"$made\",\"$src\",\"running\",0]" \
+		"its copy is the answer to who asks again" \
+		'[.ok,.sandbox,.parent,.state,.index]'
+	is "$(dsec-ps --label lost=1 | wc -l)" 1 "and no other is made"
+	run timeout 60 dsec-pause --stop --grace 0 --label lost=1
+else
+	skip "a worker that is killed" "strace is not installed"
+fi
 
 refuse() { # CODE STATUS REQUEST
 	run sh -c 'printf "%s\n" "$1" | timeout 20 dsec-fork' sh "$3"
