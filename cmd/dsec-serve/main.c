@@ -67,7 +67,7 @@ static const char usage[] =
 	"       dsec-serve revoke DIR CERTIFICATE|URI...\n"
 	"       dsec-serve node DIR [--ready-fd FD | --upgrade]\n"
 	"       dsec-serve control DIR [--ready-fd FD]\n"
-	"       dsec-serve check DIR\n"
+	"       dsec-serve check DIR [node|control]\n"
 	"       dsec-serve audit verify FILE...\n"
 	"       dsec-serve client --server HOST:PORT PROGRAM [ARGUMENT]...\n"
 	"The programs behind TLS: certificates, daemons, and a client.\n";
@@ -83,7 +83,7 @@ static const struct verb {
 	{"revoke", verb_revoke, 2, ARG_WORDS_MAX},
 	{"node", verb_node, 1, 1},
 	{"control", verb_control, 1, 1},
-	{"check", verb_check, 1, 1},
+	{"check", verb_check, 1, 2},
 	{"audit", verb_audit, 2, ARG_WORDS_MAX},
 	{"client", verb_client, 0, 0},
 	/* What a node's daemon executes itself for. */

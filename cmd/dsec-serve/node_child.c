@@ -175,6 +175,7 @@ static void link_them(struct child *keeper, struct child *worker)
 	if (!keeper || !worker)
 		return;
 	worker->linked_ms = clock_ms();
+	loop_timer_set(worker->starter->loop, &worker->alone, 0);
 	if (json_pack_or(&line, NULL, "{ss s[s]}", "op", "channel", "fds",
 			 "channel") < 0 ||
 	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0,
@@ -235,14 +236,23 @@ static void on_ready(struct starter *s, const json_t *line)
 	s->ready = -1;
 }
 
+static void on_alone(struct loop *l, struct loop_timer *t)
+{
+	struct child *c = t->arg;
+
+	(void)l;
+	link_them(current(c->starter, ROLE_KEEPER), c);
+}
+
 static void on_said(struct child *c, const char *event, const json_t *line)
 {
 	if (!strcmp(event, "ready"))
 		on_ready(c->starter, line);
-	/* A keeper that has ended is replaced, and its successor linked. */
-	if (!strcmp(event, "alone") && c->role == ROLE_WORKER &&
-	    clock_ms() - c->linked_ms >= LINK_MS)
-		link_them(current(c->starter, ROLE_KEEPER), c);
+	/* A keeper that has ended is replaced, and its successor linked; but
+	 * there may be one still. */
+	if (!strcmp(event, "alone") && c->role == ROLE_WORKER)
+		loop_timer_set(c->starter->loop, &c->alone,
+			       c->linked_ms + LINK_MS);
 }
 
 static void on_child(struct loop *l, struct loop_source *src, uint32_t events)
@@ -290,6 +300,7 @@ static struct child *child_new(struct starter *s, enum role role, int fd,
 	}
 	c->starter = s;
 	c->late = (struct loop_timer){.fn = on_late, .arg = c};
+	c->alone = (struct loop_timer){.fn = on_alone, .arg = c};
 	c->role = role;
 	c->chan.fd = fd;
 	c->since_ms = clock_ms();
@@ -380,6 +391,7 @@ static void child_free(struct child *c)
 {
 	loop_del(c->starter->loop, &c->src);
 	loop_timer_set(c->starter->loop, &c->late, 0);
+	loop_timer_set(c->starter->loop, &c->alone, 0);
 	chan_done(&c->chan);
 	fd_close(c->chan.fd);
 	free(c);

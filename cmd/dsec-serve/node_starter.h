@@ -21,8 +21,9 @@ struct child {
 	struct chan chan;
 	struct loop_source src;
 	uint64_t since_ms;
-	struct loop_timer late; /* set while it has orders to take */
-	uint64_t linked_ms;	/* of a worker: when it was given a keeper */
+	struct loop_timer late;	 /* set while it has orders to take */
+	uint64_t linked_ms;	 /* of a worker: when it was given a keeper */
+	struct loop_timer alone; /* ... set while it has said it has none */
 	bool retiring, dead;
 };
 

@@ -14,6 +14,7 @@
 #include "node.h"
 #include "node_starter.h"
 #include "serve.h"
+#include "wire/exit.h"
 
 /*
  * The starter becomes another program by exec, with its descriptors under their
@@ -104,15 +105,20 @@ static void take_path(struct starter *s)
 }
 
 /* Whatever the new program cannot do or refuses, it says while there is still
- * somebody else to go on. */
+ * somebody else to go on; but one of before it could be asked. */
 static int check(const struct starter *s, struct err *e)
 {
-	const char *const argv[] = {s->exe, "check", s->dir, NULL};
+	const char *const argv[] = {s->exe, "check", s->dir, "node", NULL};
 	int r = proc_run(argv, -1, -1, CHECK_MS, e);
 
+	if (r == EXIT_USAGE_ERROR) {
+		log_info("'%s' cannot be asked whether it can start", s->exe);
+		return 0;
+	}
 	return r <= 0 ? r
 		      : err_set(e, -EINVAL, "configuration",
-				"'%s check %s' ends with %d: nothing changes",
+				"'%s check %s node' ends with %d: nothing "
+				"changes",
 				s->exe, s->dir, r);
 }
 
@@ -131,6 +137,10 @@ void upgrade(struct starter *s)
 	struct err e = {0};
 	char was[sizeof(s->exe)];
 
+	if (s->stopping) {
+		s->upgrades = false;
+		return;
+	}
 	/* Half a line is not handed over: it comes back when it is sent. */
 	s->upgrades = children_busy(s);
 	if (s->upgrades)
@@ -285,7 +295,7 @@ int node_upgrade(const char *dir, struct err *e)
 {
 	uint64_t until = clock_ms() + WAIT_MS;
 	struct said was, now;
-	int r = role_check(dir, false, e);
+	int r = role_check(dir, "node", false, e);
 
 	if (r == 0)
 		r = read_lock(&was, e);

@@ -357,6 +357,10 @@ static int start(struct worker *w, struct chan_msg *m, struct err *e)
 
 	if (w->started || m->nfds == 0 || !w->tls)
 		return err_set(e, -EINVAL, "internal", "no way to start");
+	if (m->lost) /* on some of its addresses alone */
+		return err_set(e, -EMFILE, "no_fds",
+			       "no descriptors are left for what it listens "
+			       "on");
 	snprintf(w->name, sizeof(w->name), "%s", json_str(m->obj, "name"));
 	for (size_t i = 0; caps && i < array_len(able); i++)
 		json_array_append_new(caps, json_string(able[i]));

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <pwd.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "net/helper.h"
@@ -58,20 +59,34 @@ static int check_tls(int dirfd, const struct serveconf *conf,
 	return r;
 }
 
-static int check_conf(int dirfd, const struct serveconf *conf, struct err *e)
+/* Does it start here, as far as is asked? */
+static bool is_meant(const struct serveconf_role *role, const char *name,
+		     const char *only)
 {
+	return role->nlisten > 0 && (!only || !strcmp(only, name));
+}
+
+static int check_conf(int dirfd, const struct serveconf *conf, const char *only,
+		      struct err *e)
+{
+	bool node = is_meant(&conf->node, "node", only);
+	bool control = is_meant(&conf->control, "control", only);
 	struct auth *auth = NULL;
 	uid_t uid;
 	gid_t gid;
 	int r;
 
+	if (!node && !control)
+		return err_set(e, -EINVAL, "configuration",
+			       "serve.json has no '%s' with 'listen'",
+			       only ? only : "node' and no 'control");
 	r = auth_new(conf->clients, &auth, e);
 	auth_free(auth);
 	if (r == 0)
 		r = role_user(conf->user, &uid, &gid, e);
-	if (r == 0 && conf->node.nlisten)
+	if (r == 0 && node)
 		r = check_tls(dirfd, conf, &conf->node, e);
-	if (r == 0 && conf->control.nlisten)
+	if (r == 0 && control)
 		r = check_tls(dirfd, conf, &conf->control, e);
 	return r;
 }
@@ -87,7 +102,7 @@ static int tell(const struct serveconf *conf, struct err *e)
 	return r < 0 ? r : record_write(STDOUT_FILENO, rec, e);
 }
 
-int role_check(const char *dir, bool told, struct err *e)
+int role_check(const char *dir, const char *only, bool told, struct err *e)
 {
 	auto_close int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	struct serveconf conf = {0};
@@ -96,12 +111,8 @@ int role_check(const char *dir, bool told, struct err *e)
 	if (fd < 0)
 		return err_sys(e, errno, "open '%s'", dir);
 	r = serveconf_load(fd, &conf, e);
-	if (r == 0 && !conf.node.nlisten && !conf.control.nlisten)
-		r = err_set(e, -EINVAL, "configuration",
-			    "serve.json has neither 'node' nor 'control' with "
-			    "'listen'");
 	if (r == 0)
-		r = check_conf(fd, &conf, e);
+		r = check_conf(fd, &conf, only, e);
 	if (r == 0 && told)
 		r = tell(&conf, e);
 	serveconf_done(&conf);
@@ -110,7 +121,13 @@ int role_check(const char *dir, bool told, struct err *e)
 
 int verb_check(const struct args *a, struct err *e)
 {
-	int r = role_check(a->words[0], true, e);
+	const char *only = a->nwords > 1 ? a->words[1] : NULL;
+	int r;
 
+	if (only && strcmp(only, "node") && strcmp(only, "control"))
+		return err_set(e, -EINVAL, "usage",
+			       "check: '%.32s' is neither node nor control",
+			       only);
+	r = role_check(a->words[0], only, true, e);
 	return r < 0 ? r : EXIT_OK;
 }

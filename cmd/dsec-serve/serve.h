@@ -47,13 +47,15 @@ int verb_audit(const struct args *a, struct err *e);
 /* role.c */
 int verb_check(const struct args *a, struct err *e);
 /*
- * role_check(dir, told, e): could the roles of ${dir}/serve.json start with it:
- * the file, certificates, keys, clients and the user?  Nothing is begun; if
- * ${told}, a record says which roles these are.
+ * role_check(dir, only, told, e): could the roles of ${dir}/serve.json, or
+ * ${only} "node" or "control" (NULL: all), start with it: the file,
+ * certificates, keys, clients and the user?  Nothing is begun; if ${told}, a
+ * record says which roles there are.
  * role_user(user, ret_uid, ret_gid, e): who is meant by "node.user": a name or
  * a number; NULL: a uid that is nobody else's.
  */
-must_check int role_check(const char *dir, bool told, struct err *e);
+must_check int role_check(const char *dir, const char *only, bool told,
+			  struct err *e);
 must_check int role_user(const char *user, uid_t *ret_uid, gid_t *ret_gid,
 			 struct err *e);
 

@@ -267,6 +267,28 @@ json_is "$(tail -1 "$T/ended")" '[true,0]' \
 json_is "$(one '{"program":"ps","sandbox":"a"}')" true 'the next one answers' .ok
 is "$(process worker)" "$was" 'the same worker'
 
+# One of before says once that it has no keeper, perhaps soon after it got one.
+links() { # that the worker has at least so many ways, but to its clients
+	for f in "/proc/$was/fd"/*; do
+		readlink "$f"
+	done | sed -n 's/socket:\[\(.*\)\]/\1/p' >"$T/inodes"
+	[ "$(awk 'NR == FNR { a[$1]; next } $7 in a' "$T/inodes" /proc/net/unix |
+		wc -l)" -ge "$1" ]
+}
+alone() { # as the worker would say
+	python3 -c 'import ctypes, os, sys
+pid = os.pidfd_open(int(sys.argv[1]))
+fd = ctypes.CDLL(None).syscall(438, pid, 3, 0)
+os.write(fd, b"{\"event\":\"alone\"}\n")' "$was"
+}
+n=1
+while links $((n + 1)); do n=$((n + 1)); done
+alone
+wait_for 10 links $((n + 1))
+alone
+wait_for 10 links $((n + 2))
+ok $? 'a worker that says but once that it has no keeper gets one'
+
 # A keeper that takes no orders, more than a socket holds, stops nobody.
 p=worker stuck=$(process keeper)
 old=$(process worker)
@@ -313,8 +335,16 @@ wait_for 20 refused 2
 ok $? 'a program that cannot start takes nobody over' || diag "$(tail "$T/log")"
 client storm a 4 >"$T/storm" &
 s=$!
+jq '.control.cert = "none.pem"' <"$T/serve.json" >"$dir/serve.json"
+run "$BIN/dsec-serve" check "$dir"
+like "$err" "none.pem" 'a certificate of the control is missing'
+run "$BIN/dsec-serve" check "$dir" node
+is "$status" 0 'which a node does not need' || diag "$err"
+run "$BIN/dsec-serve" check "$dir" nobody
+is "$status" 64 'nor anybody who is not there'
 run "$BIN/dsec-serve" node "$dir" --upgrade
 is "$status" 0 'an upgrade' || diag "$err"
+cat "$T/serve.json" >"$dir/serve.json"
 wait "$h"
 json_is "$(tail -1 "$T/held")" '[true,0,"done\n",[]]' \
 	'what runs over it ends as if nothing had been' \
@@ -324,6 +354,23 @@ json_is "$(cat "$T/storm")" '[true,[]]' 'and no call comes to nothing' '[.done,.
 two() { [ "$(wc -w <"/proc/$node/task/$node/children")" -eq 2 ]; }
 wait_for 10 two
 ok $? 'the old ones have gone'
+
+# One that knows nothing of a check.
+cat >"$T/older" <<-END
+	#!/bin/sh
+	[ "\$1" != check ] || exit 64
+	exec "$BIN/dsec-serve" "\$@"
+END
+chmod +x "$T/older"
+generation() { grep -q "\"generation\":$1," "$DSEC_RUN/serve/node.lock"; }
+printf %s "$T/older" >"$DSEC_RUN/serve/upgrade"
+kill -USR2 "$node"
+wait_for 20 generation 2
+ok $? 'an upgrade to a program of before' || diag "$(tail "$T/log")"
+wait_for 10 two
+run "$BIN/dsec-serve" node "$dir" --upgrade
+is "$status" 0 'and from it' || diag "$err"
+wait_for 10 two
 
 printf %s "$T/not-there" >"$DSEC_RUN/serve/upgrade"
 kill -USR2 "$node"
@@ -384,8 +431,26 @@ json_is "$(one '{"program":"exec","op":"list-execs","sandbox":"a"}')" 'true' \
 is "$(one "{\"program\":\"ps\",\"sandbox\":\"$a\"}" | jq .supervisor_pid)" "$box" \
 	'and so does the supervisor it had'
 one '{"program":"pause","sandbox":"a","op":"stop","grace_ms":0}' >/dev/null
+
+# An upgrade waits for a keeper that takes no orders; then comes the end.
+keeper=$(process keeper) was=$(grep -c 'hands over' "$T/log")
+kill -STOP "$keeper"
+jq '.clients += [range(4000) | {uri:"dsec://client/x\(.)", project:"root/x/y/z",
+	operations:["run","exec","file","connect","pause"]}]' <"$dir/serve.json" >"$T/json"
+before=$(grep -c 'reads its configuration' "$T/log")
+cat "$T/json" >"$dir/serve.json"
+kill -HUP "$node"
+reads() { [ "$(grep -c 'reads its configuration' "$T/log")" -gt "$before" ]; }
+wait_for 20 reads
+kill -USR2 "$node"
 kill "$node"
+ends() { grep -q 'ends by SIGTERM' "$T/log"; }
+wait_for 20 ends
+kill -CONT "$keeper"
+ended() { grep -q '^State:.Z' "/proc/$node/status"; }
+wait_for 20 ended || kill -9 "$node"
 wait "$node"
 is $? 0 'it ends when it is told to'
+is "$(grep -c 'hands over' "$T/log")" "$was" 'and becomes nothing else then'
 leak_check
 done_testing
