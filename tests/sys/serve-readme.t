@@ -136,8 +136,8 @@ exec 5<&-
 ok $? "all of them were tried ($n)"
 
 alice() {
-	DSEC_CERT=$D/alice.pem DSEC_KEY=$D/alice.key DSEC_CLIENT=$D/client.json \
-		timeout 60 dsec --server 10.0.0.1:7443 "$@" </dev/null
+	DSEC_CLIENT=$D/alice/client.json timeout 60 dsec-serve client "$@" \
+		</dev/null
 }
 may() { alice ps >"$T/null" 2>&1; }
 wait_for 20 may
