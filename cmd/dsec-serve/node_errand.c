@@ -200,7 +200,7 @@ static struct errand **bucket_of(struct channel *ch, int64_t n)
 	return &ch->errands[(uint64_t)n % ERRAND_BUCKETS];
 }
 
-static struct errand *find_errand(struct channel *ch, int64_t n)
+struct errand *errand_find(struct channel *ch, int64_t n)
 {
 	struct errand *c = *bucket_of(ch, n);
 
@@ -388,7 +388,7 @@ static void take_request(struct channel *ch, int64_t n, const json_t *obj)
 /* A terminal in place of one that died with a pause to disk. */
 static void ask_tty(struct channel *ch, int64_t n)
 {
-	struct errand *c = find_errand(ch, n);
+	struct errand *c = errand_find(ch, n);
 	auto_json json_t *rec = NULL;
 	struct err e = {0};
 
@@ -415,11 +415,11 @@ void errand_line(struct channel *ch, const json_t *obj)
 	if (json_object_get(obj, "denied"))
 		keeper_note(ch->keeper, obj);
 	other = json_int(obj, "cancel", -1);
-	c = other >= 0 ? find_errand(ch, other) : NULL;
+	c = other >= 0 ? errand_find(ch, other) : NULL;
 	if (c)
 		cancel(c);
 	other = json_int(obj, "drop", -1);
-	c = other >= 0 ? find_errand(ch, other) : NULL;
+	c = other >= 0 ? errand_find(ch, other) : NULL;
 	if (c)
 		errand_drop(c);
 	other = json_int(obj, "tty", -1);

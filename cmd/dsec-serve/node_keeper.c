@@ -117,7 +117,7 @@ static int put_too_large(struct channel *ch, int64_t n, const json_t *rec,
 void keeper_send(struct channel *ch, int64_t n, const json_t *rec,
 		 struct relay_fds *fds)
 {
-	auto_json json_t *plain = keeper_plain(ch->keeper, rec);
+	auto_json json_t *plain = keeper_plain(ch, n, rec);
 	auto_json json_t *line = NULL;
 	size_t nfds = fds ? fds->n : 0;
 	struct err e = {0};

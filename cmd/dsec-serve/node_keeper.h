@@ -132,6 +132,8 @@ must_check int find_snapshot(struct keeper *k, const json_t *req,
 
 /* errand_line(ch, obj): a line of a worker. */
 void errand_line(struct channel *ch, const json_t *obj);
+/* errand_find(ch, n): that of the worker's number; NULL: there is none. */
+struct errand *errand_find(struct channel *ch, int64_t n);
 /* errand_tell(c, rec): an event to who asked; ${rec} is borrowed. */
 void errand_tell(struct errand *c, const json_t *rec);
 /* errand_answer(c, rec), errand_fail(c, why): the end; ${rec} is borrowed. */
@@ -177,11 +179,13 @@ void keeper_audit_close(struct keeper *k);
 
 /*
  * errand_own_words(c, rec): a copy of ${rec} in the words of who asked, where
- * it has others; else NULL.  keeper_plain(k, rec): the same of one whose error
- * names directories of the node, without them.  keeper_hide(k): these are.
+ * it has others; else NULL.  keeper_plain(ch, n, rec): the same of an answer to
+ * errand ${n} whose error names directories of the node, without them; a path
+ * inside a sandbox that was asked for stays what it is.  keeper_hide(k): the
+ * directories.
  */
 json_t *errand_own_words(const struct errand *c, const json_t *rec);
-json_t *keeper_plain(const struct keeper *k, const json_t *rec);
+json_t *keeper_plain(struct channel *ch, int64_t n, const json_t *rec);
 void keeper_hide(struct keeper *k);
 
 /* node_walk.c: one request for all the sandboxes of a selector */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -48,14 +49,84 @@ void keeper_hide(struct keeper *k)
 	memcpy(k->hidden, all, sizeof(all));
 }
 
-/* The first that ${text} names, from where on. */
-static const char *find_hidden(const struct keeper *k, const char *text,
+static bool is_of_name(char c)
+{
+	return isalnum((unsigned char)c) || (c && strchr("._-", c));
+}
+
+/* Where ${text}, or what is behind ${from} in it, has ${path}, and not only
+ * letters of another. */
+static const char *find_path(const char *text, const char *from,
+			     const char *path)
+{
+	size_t len = strlen(path);
+	const char *at = from;
+
+	while ((at = strstr(at, path))) {
+		if (!is_of_name(at[len]) &&
+		    (at == text || (!is_of_name(at[-1]) && at[-1] != '/')))
+			return at;
+		at++;
+	}
+	return NULL;
+}
+
+/* Does one of the words of ${req} have ${path}, and no more of it? */
+static bool is_said(const json_t *req, const char *path)
+{
+	const char *text = json_string_value(req), *at = text, *key;
+	size_t len = strlen(path), i;
+	json_t *v;
+
+	while (at && (at = find_path(text, at, path))) {
+		if (at[len] != '/')
+			return true;
+		at++;
+	}
+	json_object_foreach((json_t *)(uintptr_t)req, key, v)
+		if (is_said(v, path))
+			return true;
+	json_array_foreach(req, i, v)
+		if (is_said(v, path))
+			return true;
+	return false;
+}
+
+/* What acts inside a sandbox tells of paths there, those that it was asked
+ * about. */
+static bool is_own(const struct errand *c, const char *at)
+{
+	char path[PATH_MAX];
+	size_t len = 0;
+
+	if (!c || (strcmp(c->program, "exec") && strcmp(c->program, "file")))
+		return false;
+	while (is_of_name(at[len]) || at[len] == '/')
+		len++;
+	if (len >= sizeof(path))
+		return false;
+	snprintf(path, sizeof(path), "%.*s", (int)len, at);
+	return is_said(c->req, path);
+}
+
+struct plain {
+	const struct keeper *keeper;
+	const struct errand *errand; /* or NULL */
+	const char *text;
+};
+
+/* The first that is to be hidden, from where on. */
+static const char *find_hidden(const struct plain *p, const char *from,
 			       const struct hidden **ret)
 {
+	const struct keeper *k = p->keeper;
 	const char *first = NULL, *at;
 
 	for (size_t i = 0; i < array_len(k->hidden); i++) {
-		at = strstr(text, k->hidden[i].path);
+		at = from;
+		while ((at = find_path(p->text, at, k->hidden[i].path)) &&
+		       is_own(p->errand, at))
+			at++;
 		if (!at || (first && at >= first))
 			continue; /* the store may be in the library */
 		first = at;
@@ -64,13 +135,13 @@ static const char *find_hidden(const struct keeper *k, const char *text,
 	return first;
 }
 
-static json_t *plain_text(const struct keeper *k, const char *text)
+static json_t *plain_text(const struct plain *p)
 {
-	const struct hidden *h;
+	const char *text = p->text, *at;
 	auto_buf struct buf b = {0};
-	const char *at;
+	const struct hidden *h;
 
-	while ((at = find_hidden(k, text, &h))) {
+	while ((at = find_hidden(p, text, &h))) {
 		if (buf_add(&b, text, (size_t)(at - text)) < 0 ||
 		    buf_add(&b, h->word, strlen(h->word)) < 0)
 			return NULL;
@@ -88,15 +159,19 @@ static json_t *error_of(const json_t *rec)
 		     : json_object_get(json_object_get(rec, "record"), "error");
 }
 
-json_t *keeper_plain(const struct keeper *k, const json_t *rec)
+json_t *keeper_plain(struct channel *ch, int64_t n, const json_t *rec)
 {
-	const char *text = json_str(error_of(rec), "message");
+	struct plain p = {.keeper = ch->keeper,
+			  .text = json_str(error_of(rec), "message")};
 	const struct hidden *h;
 	json_t *copy;
 
-	if (!*text || !find_hidden(k, text, &h))
+	if (!*p.text)
+		return NULL;
+	p.errand = errand_find(ch, n);
+	if (!find_hidden(&p, p.text, &h))
 		return NULL;
 	copy = json_deep_copy(rec);
-	json_object_set_new(error_of(copy), "message", plain_text(k, text));
+	json_object_set_new(error_of(copy), "message", plain_text(&p));
 	return copy;
 }

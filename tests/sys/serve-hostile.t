@@ -162,6 +162,17 @@ done >"$T/told"
 is "$(jq -r .code "$T/told" | sort -u)" image_unknown "an image that is not there"
 is "$(grep -cF -e "$T" -e "$DSEC_LIB" "$T/told")" 0 "is told without the way to the store" ||
 	diag "$(cat "$T/told")"
+# What was asked for itself is told as it was: of a guess nothing is learnt.
+for path in "$DSEC_RUN-other" "/mnt$DSEC_RUN"; do
+	like "$(one '{"program":"run","mounts":[{"source":"/etc/shadow","target":"'"$path"'"}]}' \
+		limited | jq -r .error.message)" "'$path'" \
+		"a path of a mount that has letters of the node's"
+done
+for path in "$DSEC_LIB/x" "$DSEC_LIB"; do
+	like "$(one '{"program":"file","op":"stat","sandbox":"mine","path":"'"$path"'"}' \
+		limited | jq -r .error.message)" "'$path'" \
+		"one inside that the node has, too"
+done
 json_is "$(one "{\"program\":\"ps\",\"sandbox\":\"$theirs\"}" other)" '"running"' \
 	"nothing of it was done" .state
 is "$(hostile "$address" records@limited '{"program":"ps","sandbox":null}' |
@@ -361,9 +372,10 @@ json_is "$(hostile "$address" flood@limited mine 10 100)" '[true,true,true,"ok"]
 is "$(one '{"program":"run","name":"before"}' limited | jq -c .ok)" true "the disk has room"
 dd if=/dev/zero of="$DSEC_LIB/serve/fill" bs=4k 2>/dev/null
 n=0
-full() { # its last page may have room for some lines
+full() { # its last page may have room for some lines, and as many sandboxes
 	n=$((n + 1))
-	one "{\"program\":\"run\",\"name\":\"full-$n\"}" limited | grep -q '"code": "no_space"'
+	one "{\"program\":\"run\",\"name\":\"full-$n\",\"cpu_cores_limit\":0.1}" \
+		limited | grep -q '"code": "no_space"'
 }
 wait_for 60 full
 ok $? "none: nothing is done that cannot be written down"
