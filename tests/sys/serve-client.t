@@ -10,9 +10,9 @@ need_tools jq python3
 tree_new
 
 D=$T/serve
-node='' expired=''
+node='' fake=''
 finish() {
-	for p in $node $expired; do
+	for p in $node $fake; do
 		kill "$p" 2>"$T/null"
 	done
 	wait
@@ -190,15 +190,32 @@ with socket.create_server(("127.0.0.1", 0)) as s:
 			c.recv(65536)
 			c.sendall(b"\x15\3\3\0\2\2\x2d")  # certificate expired
 			c.recv(65536)' >"$T/expired" &
-expired=$!
+fake=$!
 wait_for 30 test -s "$T/expired"
 X=$(cat "$T/expired")
 is "$(S=$X,$H remote ps p1 | jq -r .name)" p1 "or where one has a bad certificate"
 S=$X,127.0.0.1:1 run remote ps
 is "$status" 77 "which is told where no other is there"
 like "$err" "$X: .*refused" "and of whom"
-kill "$expired"
-expired=''
+kill "$fake"
+fake=''
+python3 -c 'import socket, ssl, sys
+tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+tls.load_cert_chain(sys.argv[1] + "/node.pem", sys.argv[1] + "/node.key")
+with socket.create_server(("127.0.0.1", 0)) as s:
+	print("127.0.0.1:%d" % s.getsockname()[1], flush=True)
+	with tls.wrap_socket(s.accept()[0], server_side=True) as c:
+		c.recv(65536)
+		c.unwrap()  # says no more, and hears on
+		' "$D" >"$T/silent" 2>"$T/null" &
+fake=$!
+wait_for 30 test -s "$T/silent"
+X=$(cat "$T/silent")
+S=$X run remote ps
+is "$status" 75 "a server that ends without an answer is away"
+like "$err" "the connection to $X ended" "which is told at once"
+wait "$fake"
+fake=''
 jq '. + {adresses: []}' "$D/client.json" >"$D/odd.json"
 DSEC_CLIENT=$D/odd.json run remote ps
 is "$status" 78 "a configuration is strict"
