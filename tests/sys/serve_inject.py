@@ -174,11 +174,11 @@ def requests():
 
 
 def ask_all(c, asked):
-    for one in asked:
-        c.send(**one)
     got = {}
-    c.sock.settimeout(40)
     try:
+        for one in asked:
+            c.send(**one)
+        c.sock.settimeout(40)
         while len(got) < len(asked):
             line = c.line()
             if "ok" in line and "id" in line:
@@ -218,11 +218,13 @@ def after(address, asked):
                  sandbox=names[0])
 
 
-def case(address, name, how, path=None, asked=None, ends=False):
+def case(address, name, how, path=None, asked=None, ends=False, during=None):
     what = "%s: %s" % (name, how)
     c = Client(DIR, address)
     asked = asked or requests()
     with Inject(name, how, path) as i:
+        if during:
+            during(i)
         got = ask_all(c, asked)
     hits = i.hits()
     # Without memory for an answer a connection ends.
@@ -244,8 +246,21 @@ def no_memory(address, name):
     big = [{"id": "big%d" % i, "program": "exec", "sandbox": "standing",
             "command": ["true"], "env": dict(PAD, N=str(i))}
            for i in range(30)]
+    others = [Client(DIR, address) for _ in range(40)]
+
+    def fill(i):
+        """Others begin lines, until what it had kept free is used up."""
+        for c in others:
+            if i.hits():
+                break
+            c.sock.settimeout(1)
+            try:
+                c.raw(b'{"x":"' + b"x" * 900000)
+            except OSError:
+                pass
     case(address, name, "mmap,mremap error=ENOMEM; brk retval=0",
-         asked=requests() + big, ends=True)
+         asked=requests() + big, ends=True,
+         during=fill if name != "keeper" else None)
 
 
 def no_accept(address, name, how):
