@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/sig.h"
 #include "base/log.h"
 #include "img.h"
 
@@ -21,6 +22,14 @@ static volatile sig_atomic_t interrupted;
  * a stranger's pipe does not, and ends all the same. */
 static void on_signal(int sig)
 {
+	static uint64_t at_ms;
+
+	if (sig_is_echo(&at_ms))
+		return;
+	if (interrupted) { /* asked again: at once, then */
+		signal(sig, SIG_DFL);
+		raise(sig);
+	}
 	interrupted = sig;
 	alarm(PATIENCE_S);
 }
@@ -28,10 +37,7 @@ static void on_signal(int sig)
 void img_signals(void)
 {
 	static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
-	struct sigaction sa = {
-		.sa_handler = on_signal,
-		.sa_flags = (int)SA_RESETHAND,
-	};
+	struct sigaction sa = {.sa_handler = on_signal};
 
 	signal(SIGPIPE, SIG_IGN);
 	for (size_t i = 0; i < array_len(ends); i++)

@@ -49,6 +49,7 @@ struct pool_of {
 	enum exit_status status; /* of the failures, as long as they agree */
 	bool lost;
 	int sig, ended_by; /* ended_by: the signal that told us to end; or 0 */
+	uint64_t ended_ms; /* when it came */
 };
 
 static void note_failure(struct pool_of *p, const char *code)
@@ -389,24 +390,32 @@ static int next_deadline(struct pool_of *p)
 	return at ? (int)(at - now) : -1;
 }
 
+static void end_by(int sig)
+{
+	sigset_t heard;
+
+	sigemptyset(&heard);
+	sigaddset(&heard, sig);
+	sigprocmask(SIG_UNBLOCK, &heard, NULL);
+	raise(sig);
+}
+
 /* What is under way says how far it came; nothing more is begun.  A second
- * signal is not for us to hear: it ends this process. */
+ * signal ends this process. */
 static void take_signal(struct pool_of *p)
 {
 	struct signalfd_siginfo si;
-	sigset_t heard;
 
-	if (read(p->sig, &si, sizeof(si)) != sizeof(si))
+	if (read(p->sig, &si, sizeof(si)) != sizeof(si) ||
+	    sig_is_echo(&p->ended_ms))
 		return;
+	if (p->ended_by)
+		end_by((int)si.ssi_signo);
 	p->ended_by = (int)si.ssi_signo;
 	p->in.eof = true;
 	for (unsigned i = 0; i < p->n; i++)
 		if (p->w[i].req)
 			tell_stop(&p->w[i], "cancelled");
-	sigemptyset(&heard);
-	sigaddset(&heard, SIGINT);
-	sigaddset(&heard, SIGTERM);
-	sigprocmask(SIG_UNBLOCK, &heard, NULL);
 }
 
 static int turn(struct pool_of *p, struct err *e)

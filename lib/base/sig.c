@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/sig.h"
 
 int sig_block(const int *signals, size_t n, struct err *e)
@@ -82,6 +83,18 @@ bool sig_is_stop(int sig)
 {
 	return sig == SIGINT || sig == SIGTERM || sig == SIGHUP ||
 	       sig == SIGQUIT;
+}
+
+#define ECHO_MS 100
+
+bool sig_is_echo(uint64_t *at_ms)
+{
+	uint64_t now = clock_ms();
+
+	if (*at_ms && now - *at_ms < ECHO_MS)
+		return true;
+	*at_ms = now;
+	return false;
 }
 
 int sig_by_name(const char *name)

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 
@@ -29,6 +30,14 @@ void sig_reset(void);
 
 /* sig_is_stop(sig): one by which people ask a program to end. */
 bool sig_is_stop(int sig);
+
+/*
+ * sig_is_echo(at_ms):
+ * timeout(1) sends what ends a program to it and to its group, a terminal's
+ * line and a job launcher do alike: two within a moment are one.  Is this the
+ * second?  ${at_ms} is 0 at first; safe in a handler.
+ */
+bool sig_is_echo(uint64_t *at_ms);
 
 /* sig_by_name(name): "TERM", "SIGTERM" or "15" as a number, or -EINVAL. */
 int sig_by_name(const char *name);

@@ -228,7 +228,7 @@ is "$(field "$out" .error.code)" deadline "nor while it is unpacked" ||
 	diag "$status $out $err"
 # It reads from a pipe: when that is open the program is at work.
 mkfifo "$T/zeroes"
-timeout -k 10 60 dsec-img import "tar:$T/zeroes" --as root/z:1 \
+timeout --foreground -k 10 60 dsec-img import "tar:$T/zeroes" --as root/z:1 \
 	>"$T/.cancelled" 2>"$T/.e" &
 reader=$!
 # shellcheck disable=SC2016 # the inner shell's

@@ -49,6 +49,16 @@ class Base(unittest.IsolatedAsyncioTestCase):
             for c in self.world.controls))
 
 
+    async def fresh_reports(self):
+        """What a control knew of its nodes before is forgotten."""
+        def asked():
+            return [n.counted("dsec_requests_total", program="report")
+                    for n in self.world.nodes]
+        enough = [n + 2 * len(self.world.controls) for n in asked()]
+        await until("new reports", 20, lambda: all(
+            n >= m for n, m in zip(asked(), enough)))
+
+
 class Lost(Base):
     async def test_lost(self):
         """field report 107: a node that is gone is node-lost, with infra"""
@@ -308,6 +318,7 @@ class Reports(Base):
             if len(gaps) >= 3:
                 break
             await self.all_live()
+            await self.fresh_reports()
             for node in closed:
                 await until("reports", 10, lambda n=node: self.signal(
                     n, signal.SIGSTOP))

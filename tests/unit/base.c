@@ -599,6 +599,17 @@ static void test_proc(void)
 	       -ENOENT, "no such program");
 }
 
+static void test_echo(void)
+{
+	uint64_t at = 0;
+
+	ok(!sig_is_echo(&at), "a signal");
+	at = clock_ms(); /* whatever this machine did meanwhile */
+	ok(sig_is_echo(&at), "its second, at once, is none");
+	at -= 1000;
+	ok(!sig_is_echo(&at), "one a second later is");
+}
+
 static void test_sig(void)
 {
 	is_int(sig_by_name("TERM"), SIGTERM, "TERM");
@@ -708,6 +719,7 @@ int main(void)
 	test_opt();
 	test_proc();
 	test_sig();
+	test_echo();
 	test_loop();
 	is_int(entries("."), 0, "nothing is left");
 	fd_close(top);
