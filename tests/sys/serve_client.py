@@ -297,11 +297,21 @@ def hold(new, sandbox, seconds):
                  if not e["ok"]])
 
 
+def reach(new):
+    """A connection, though one may be cut that is just being made."""
+    for _ in range(100):
+        try:
+            return new()
+        except (OSError, EOFError):
+            time.sleep(0.1)
+    return new()
+
+
 def storm(new, sandbox, seconds):
     """Calls one after another, each again as its answer says; how many came
     to nothing."""
     end, done, again, failed = time.time() + float(seconds), 0, 0, []
-    c, n = new(), 0
+    c, n = reach(new), 0
     while time.time() < end:
         n += 1
         key = "storm-%d" % n
@@ -311,12 +321,7 @@ def storm(new, sandbox, seconds):
                             sandbox=sandbox, command="echo %d" % n)
             except (OSError, EOFError):
                 again += 1
-                for _ in range(100):
-                    try:
-                        c = new()
-                        break
-                    except (OSError, EOFError):
-                        time.sleep(0.1)
+                c = reach(new)
                 continue
             if rec["ok"]:
                 break
