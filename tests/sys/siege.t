@@ -130,7 +130,7 @@ for signal in 19 9 14; do
 	wait_for 10 says killer "$ambush" 'ready'
 	# A stopped one takes its two seconds; a killed one may be met anywhere.
 	n=12
-	[ $signal != 19 ] || n=2
+	[ $signal != 19 ] || n=5
 	for i in $(seq $n); do
 		limit 4 dsec-exec killer --timeout 1 --grace 0.1 --cmd true \
 			</dev/null 2>"$T/err"
