@@ -690,15 +690,22 @@ static void start_python(const char *python, const char *mb)
 	_exit(4);
 }
 
-static int run(const char *python, const char *mb)
+/* Where the reports are; who comes first makes it. */
+static int make_dirs(void)
 {
 	char path[512];
-	pid_t pid;
-	int status;
 
 	snprintf(path, sizeof(path), "%s/r", dir);
 	mkdir(dir, 0755);
-	if (mkdir(path, 0755) < 0 && errno != EEXIST)
+	return mkdir(path, 0755) < 0 && errno != EEXIST ? -errno : 0;
+}
+
+static int run(const char *python, const char *mb)
+{
+	pid_t pid;
+	int status;
+
+	if (make_dirs() < 0)
 		return 2;
 	signal(SIGPIPE, SIG_IGN);
 	tcp_listen();
@@ -740,8 +747,10 @@ int main(int argc, char **argv)
 	if (!strcmp(argv[1], "check"))
 		return check(argc > 3 ? atoi(argv[3]) : 20);
 	if (!strcmp(argv[1], "tty")) {
+		if (make_dirs() < 0)
+			return 2;
 		/* Who started it goes away, and pid 1 becomes its parent. */
-		for (int i = 0; i < 500 && getppid() != 1; i++)
+		while (getppid() != 1)
 			usleep(10000);
 		start("tty");
 		outer_tty();

@@ -21,7 +21,7 @@ leak_start
 s=$(dsec-run --image root/matrix:1 --memory 512M --name m --label k=v \
 	</dev/null 2>"$T/.err" | jq -r .sandbox)
 matrix_start m
-ok $? "the matrix is running"
+ok $? "the matrix is running" || diag "$(cat "$T/.matrix")" "$(matrix_check m)"
 is "$(matrix_check m)" "$all" "and its processes are well"
 
 # How far one is, seen from outside, without waking it.
