@@ -359,7 +359,7 @@ static int replace(struct route *r, struct route_box *old,
 	int n;
 
 	if (new && !new->profile->refs)
-		route_profile_add(t, &r->c, p, new->profile);
+		route_profile_add(t, p, new->profile);
 	if (same)
 		put_changes(t, old, new);
 	if (old)

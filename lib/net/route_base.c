@@ -12,7 +12,9 @@
  * Who asked is known by interface in either direction.  Judging begins by
  * turning it into the number of its policy, in the packet's mark, so that the
  * map that leads to chains has one element for each policy: the kernel walks
- * such a map, and all that it leads to, whenever an element is added.
+ * such a map, and all that it leads to, whenever an element is added.  For the
+ * same reason chains that judge only say "yes" or "no", in the mark, and what
+ * follows from it stands in one place.
  */
 #include <errno.h>
 #include <netinet/icmp6.h>
@@ -397,6 +399,31 @@ static void nat(struct nft_batch *t, const struct route_conf *c)
 	nft_rule_end(t);
 }
 
+/*
+ * TCP 443 leads to the proxy if a name led to the address; to the rest nothing
+ * is open.  Not in each policy's chain: a rule that reads a map has the kernel
+ * walk the map when it is added.
+ */
+static void named(struct nft_batch *t, const struct route_conf *c)
+{
+	const uint32_t gateway = htonl(c->gateway);
+	const uint16_t port = htons(c->sni_port);
+
+	nft_rule(t, "named");
+	mark(t, NFT_META_IIFNAME, "slot");
+	family(t, NFPROTO_IPV4);
+	nft_meta(t, NFT_META_MARK, NFT_REG_1);
+	nft_payload(t, NFT_PAYLOAD_NETWORK_HEADER, 16, 4, NFT_REG32_01);
+	nft_meta(t, NFT_META_L4PROTO, NFT_REG32_02);
+	nft_payload(t, NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2, NFT_REG32_03);
+	nft_lookup(t, "dns4", 0, 1, 0, false, false);
+	l4(t, IPPROTO_TCP);
+	nft_load(t, NFT_REG_1, &gateway, sizeof(gateway));
+	nft_load(t, NFT_REG_2, &port, sizeof(port));
+	nft_dnat4(t, NFT_REG_1, NFT_REG_2);
+	nft_rule_end(t);
+}
+
 /* A port of ours, at the gateway's address. */
 static void ours(struct nft_batch *t, const struct route_conf *c, uint8_t proto,
 		 uint16_t port)
@@ -474,7 +501,7 @@ static void learned(struct nft_batch *t, bool v6, bool wide, bool reply)
 	nft_payload(t, NFT_PAYLOAD_TRANSPORT_HEADER, reply ? 0 : 2, 2,
 		    after + 1);
 	nft_lookup(t, names[v6][wide], 0, 1, 0, false, false);
-	then(t, NFT_GOTO, "pass");
+	then(t, NFT_GOTO, "yes");
 }
 
 /* Pings alone may begin a flow of ICMP. */
@@ -519,8 +546,20 @@ static void judge_shape(struct nft_batch *t)
 	ping(t, true);
 }
 
+/* What a policy's chain ends in. */
+static void verdict_mark(struct nft_batch *t, const char *chain, uint32_t value)
+{
+	nft_rule(t, chain);
+	nft_load(t, NFT_REG_1, &value, sizeof(value));
+	nft_meta_set(t, NFT_META_MARK, 1);
+	nft_rule_end(t);
+}
+
 static void judge(struct nft_batch *t)
 {
+	verdict_mark(t, "yes", ROUTE_ALLOWED);
+	verdict_mark(t, "no", ROUTE_REFUSED);
+
 	judge_shape(t);
 	for (int v6 = 0; v6 < 2; v6++) {
 		nft_rule(t, "judge");
@@ -538,11 +577,18 @@ static void judge(struct nft_batch *t)
 	l4(t, IPPROTO_TCP);
 	nft_ct(t, NFT_CT_PROTO_DST, ROUTE_ORIGINAL, 1);
 	nft_cmp16(t, NFT_CMP_EQ, 1, htons(443));
-	then(t, NFT_GOTO, "no_policy");
+	then(t, NFT_GOTO, "no");
 	for (int i = 0; i < 8; i++)
 		learned(t, i & 1, i & 2, i & 4);
-	nft_rule(t, "names");
-	then(t, NFT_GOTO, "no_policy");
+}
+
+static void judged_as(struct nft_batch *t, const char *chain, uint32_t value,
+		      const char *to)
+{
+	nft_rule(t, chain);
+	nft_meta(t, NFT_META_MARK, 1);
+	nft_cmp32(t, NFT_CMP_EQ, 1, value);
+	then(t, NFT_GOTO, to);
 }
 
 /* Marked with its policy for the one, with its slot for the other. */
@@ -551,11 +597,14 @@ static void judged(struct nft_batch *t, const char *chain, uint32_t meta)
 	nft_rule(t, chain);
 	mark(t, meta, "prof");
 	then(t, NFT_JUMP, "judge");
+	judged_as(t, chain, ROUTE_ALLOWED, "pass");
+	judged_as(t, chain, ROUTE_REFUSED, "no_policy");
 	nft_rule(t, chain);
 	mark(t, meta, "slot");
-	then(t, NFT_GOTO, "names");
+	then(t, NFT_JUMP, "names");
+	judged_as(t, chain, ROUTE_ALLOWED, "pass");
 	nft_rule(t, chain);
-	then(t, NF_DROP, NULL);
+	then(t, NFT_GOTO, "no_policy");
 }
 
 static void set_epoch(struct nft_batch *t, uint32_t meta)
@@ -652,7 +701,8 @@ static void chains(struct nft_batch *t, const char *marker)
 	static const char *const plain[] = {
 		"refuse", "cut",    "no_spoof", "no_invalid", "denied",
 		"judge",  "names",  "limits",	"pass",	      "in",
-		"out",	  "inward", "pre4",	"pre6",
+		"out",	  "inward", "pre4",	"pre6",	      "yes",
+		"no",	  "named",
 	};
 	char name[32];
 
@@ -685,6 +735,7 @@ void route_base(struct nft_batch *t, const struct route_conf *c,
 	refusals(t, c);
 	pre(t, c);
 	nat(t, c);
+	named(t, c);
 	input(t, c);
 	nft_rule(t, "denied");
 	then(t, NFT_GOTO, "no_private");

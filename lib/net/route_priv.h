@@ -28,6 +28,10 @@ enum { ROUTE_ORIGINAL, ROUTE_REPLY };
 /* Chains of a policy: a letter, an underscore, 32 digits of its hash. */
 #define ROUTE_CHAIN 40
 
+/* Marks that say what a policy has decided: no policy has these numbers. */
+#define ROUTE_ALLOWED 0xffffffffu
+#define ROUTE_REFUSED 0xfffffffeu
+
 struct route_profile {
 	char hash[33];
 	uint32_t number; /* in the maps */
@@ -100,10 +104,10 @@ void route_base(struct nft_batch *t, const struct route_conf *c,
 /* route_marker(c, ret): a digest of what route_base() makes of ${c}. */
 int route_marker(const struct route_conf *c, char ret[24]);
 
-/* route_profile_add(t, c, pol, p): the chains of ${p}, and their places in the
+/* route_profile_add(t, pol, p): the chains of ${p}, and their places in the
  * maps; route_profile_del(t, p). */
-void route_profile_add(struct nft_batch *t, const struct route_conf *c,
-		       const struct netpol *pol, const struct route_profile *p);
+void route_profile_add(struct nft_batch *t, const struct netpol *pol,
+		       const struct route_profile *p);
 void route_profile_del(struct nft_batch *t, const struct route_profile *p);
 
 /* What a policy's and an exception's rule look at: one line in a chain. */

@@ -152,36 +152,74 @@ static void to_ports(struct nft_batch *t, const struct netpol_range *p)
 	nft_cmp16(t, NFT_CMP_LTE, 1, htons(p->hi));
 }
 
-void route_rule(struct nft_batch *t, const char *chain,
-		const struct netcidr *cidrs, size_t n, enum netpol_proto proto,
-		const struct netpol_range *ports, size_t nports, int verdict,
-		const char *to)
+/* What the lines of a rule have in common. */
+struct lines {
+	const char *chain;
+	enum netpol_proto proto;
+	int verdict;
+	const char *to;
+};
+
+/* To ${cidrs}, which are the set ${id} if that is not 0; ${port} NULL: to the
+ * ports of ${map}, to all of them if that is 0. */
+static void line(struct nft_batch *t, const struct lines *l,
+		 const struct netcidr *cidrs, size_t n, uint32_t id,
+		 const struct netpol_range *port, uint32_t map)
+{
+	nft_rule(t, l->chain);
+	to_addresses(t, cidrs, n, id);
+	nft_meta(t, NFT_META_L4PROTO, 1);
+	nft_cmp8(t, NFT_CMP_EQ, 1, proto_of(l->proto, cidrs[0].addr.v6));
+	if (port)
+		to_ports(t, port);
+	if (map) {
+		nft_ct(t, NFT_CT_PROTO_DST, ROUTE_ORIGINAL, 1);
+		nft_lookup(t, "__map%d", map, 1, 0, true, false);
+	} else {
+		nft_verdict(t, l->verdict, l->to);
+	}
+	nft_rule_end(t);
+}
+
+/*
+ * So many addresses or ports have a line each.  Sets are for more: the kernel
+ * walks the list of all sets whenever one is added, filled or named in a rule.
+ */
+#define FEW 4
+
+static void lines_to(struct nft_batch *t, const struct lines *l,
+		     const struct netcidr *cidrs, size_t n,
+		     const struct netpol_range *ports, size_t nports)
 {
 	const bool v6 = cidrs[0].addr.v6;
 	const struct nft_set s = {.key = {v6 ? NFT_T_ADDR6 : NFT_T_ADDR4},
 				  .flags = NFT_SET_INTERVAL};
-	const bool any = all_ports(ports, nports);
 	uint32_t id = 0, map = 0;
 
 	if (n > 1) {
 		id = nft_set_anonymous(t, &s);
 		route_ranges(t, "__set%d", id, cidrs, n);
 	}
-	if (!any && nports > 1)
-		map = port_map(t, ports, nports, verdict, to);
-	nft_rule(t, chain);
-	to_addresses(t, cidrs, n, id);
-	nft_meta(t, NFT_META_L4PROTO, 1);
-	nft_cmp8(t, NFT_CMP_EQ, 1, proto_of(proto, v6));
-	if (map) {
-		nft_ct(t, NFT_CT_PROTO_DST, ROUTE_ORIGINAL, 1);
-		nft_lookup(t, "__map%d", map, 1, 0, true, false);
-	} else {
-		if (!any)
-			to_ports(t, ports);
-		nft_verdict(t, verdict, to);
-	}
-	nft_rule_end(t);
+	if (nports > FEW)
+		map = port_map(t, ports, nports, l->verdict, l->to);
+	if (!nports || map)
+		line(t, l, cidrs, n, id, NULL, map);
+	for (size_t i = 0; !map && i < nports; i++)
+		line(t, l, cidrs, n, id, &ports[i], 0);
+}
+
+void route_rule(struct nft_batch *t, const char *chain,
+		const struct netcidr *cidrs, size_t n, enum netpol_proto proto,
+		const struct netpol_range *ports, size_t nports, int verdict,
+		const char *to)
+{
+	const struct lines l = {chain, proto, verdict, to};
+	const size_t each = n > FEW ? n : 1;
+
+	if (all_ports(ports, nports))
+		nports = 0;
+	for (size_t i = 0; i < n; i += each)
+		lines_to(t, &l, &cidrs[i], each, ports, nports);
 }
 
 static bool alike(const struct netpol_rule *a, const struct netpol_rule *b)
@@ -223,15 +261,10 @@ static void add_list(struct nft_batch *t, const char *chain,
 	}
 }
 
-/*
- * Addresses that are allowed as such are not asked for a name.  Others lead to
- * the proxy if a name led to them; to the rest nothing is open.
- */
-static void add_sni(struct nft_batch *t, const struct route_conf *c,
-		    const struct netpol *p, const char *chain)
+/* Addresses that are allowed as such are not asked for a name. */
+static void add_sni(struct nft_batch *t, const struct netpol *p,
+		    const char *chain)
 {
-	const uint32_t gateway = htonl(c->gateway);
-	const uint16_t port = htons(c->sni_port);
 	size_t n;
 	const struct netpol_rule *r = netpol_rules(p, NETPOL_ALLOW, &n);
 
@@ -241,21 +274,7 @@ static void add_sni(struct nft_batch *t, const struct route_conf *c,
 			route_rule(t, chain, &r[i].cidr, 1, NETPOL_TCP, NULL, 0,
 				   NFT_RETURN, NULL);
 	nft_rule(t, chain);
-	nft_meta(t, NFT_META_IIFNAME, 1);
-	nft_lookup(t, "slot", 0, 1, 1, true, false);
-	nft_meta_set(t, NFT_META_MARK, 1);
-	nft_meta(t, NFT_META_NFPROTO, 1);
-	nft_cmp8(t, NFT_CMP_EQ, 1, NFPROTO_IPV4);
-	nft_meta(t, NFT_META_MARK, NFT_REG_1);
-	nft_payload(t, NFT_PAYLOAD_NETWORK_HEADER, 16, 4, NFT_REG32_01);
-	nft_meta(t, NFT_META_L4PROTO, NFT_REG32_02);
-	nft_payload(t, NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2, NFT_REG32_03);
-	nft_lookup(t, "dns4", 0, 1, 0, false, false);
-	nft_meta(t, NFT_META_L4PROTO, 1);
-	nft_cmp8(t, NFT_CMP_EQ, 1, IPPROTO_TCP);
-	nft_load(t, NFT_REG_1, &gateway, sizeof(gateway));
-	nft_load(t, NFT_REG_2, &port, sizeof(port));
-	nft_dnat4(t, NFT_REG_1, NFT_REG_2);
+	nft_verdict(t, NFT_GOTO, "named");
 	nft_rule_end(t);
 }
 
@@ -270,18 +289,18 @@ static void place(struct nft_batch *t, const char *map,
 	nft_elems_end(t);
 }
 
-void route_profile_add(struct nft_batch *t, const struct route_conf *c,
-		       const struct netpol *pol, const struct route_profile *p)
+void route_profile_add(struct nft_batch *t, const struct netpol *pol,
+		       const struct route_profile *p)
 {
 	char chain[ROUTE_CHAIN];
 
 	snprintf(chain, sizeof(chain), "p_%s", p->hash);
 	nft_chain_add(t, &(struct nft_chain){.name = chain});
-	add_list(t, chain, pol, NETPOL_DENY, "no_policy");
-	add_list(t, chain, pol, NETPOL_ALLOW, "pass");
+	add_list(t, chain, pol, NETPOL_DENY, "no");
+	add_list(t, chain, pol, NETPOL_ALLOW, "yes");
 	if (netpol_default_allow(pol)) {
 		nft_rule(t, chain);
-		nft_verdict(t, NFT_GOTO, "pass");
+		nft_verdict(t, NFT_GOTO, "yes");
 		nft_rule_end(t);
 	}
 	place(t, "pol", p, NFT_JUMP, chain);
@@ -289,7 +308,7 @@ void route_profile_add(struct nft_batch *t, const struct route_conf *c,
 		return;
 	snprintf(chain, sizeof(chain), "s_%s", p->hash);
 	nft_chain_add(t, &(struct nft_chain){.name = chain});
-	add_sni(t, c, pol, chain);
+	add_sni(t, pol, chain);
 	place(t, "sni", p, NFT_GOTO, chain);
 }
 

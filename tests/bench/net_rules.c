@@ -115,7 +115,7 @@ static void apply(const char *dir)
 {
 	struct netpol *p[POLICIES], *own = policy(77);
 	struct lab l;
-	double t[15];
+	double t[31];
 	char cmd[512];
 
 	start(&l);
