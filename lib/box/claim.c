@@ -418,11 +418,15 @@ static int take_locked(struct ledger *l, const struct claim_want *want,
 static int remove_dir(const struct tree *t, const char *id, struct err *e)
 {
 	auto_close int sb = -1;
-	char path[PATH_MAX];
+	char path[PATH_MAX], lock[PATH_MAX];
 	int r;
 
 	r = tree_path(path, e, "%s/sb/%s", t->run, id);
 	if (r < 0 || rmdir(path) == 0 || errno == ENOENT)
+		return r;
+	/* All that is left of a network, as a rule. */
+	r = tree_path(lock, e, "%s/net.lock", path);
+	if (r < 0 || (unlink(lock) == 0 && rmdir(path) == 0))
 		return r;
 	*strrchr(path, '/') = '\0';
 	sb = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);

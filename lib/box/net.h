@@ -120,7 +120,8 @@ int net_lock(const struct tree *t, const char *id, int *ret_fd, struct err *e);
  *                      CAP_NET_ADMIN there and shares our descriptors and
  *                      memory; allocates nothing; 0, or -errno with
  *                      ${n}->what
- *   net_send(n, pid, e)  the link, if any, and all of it to the helper
+ *   net_send(n, pid, e)  what net_inside() could not: the link, if any, and
+ *                      all of it to the helper
  *   net_finish(n, e)   its answer: it is in force
  *   net_done(n)        always last; after a failure net_detach() is due
  *
@@ -146,8 +147,10 @@ struct net {
 	int denied, names; /* its files */
 	bool keep;	   /* a port that is taken inside is left out */
 	bool started;	   /* by us: it knows of nobody yet */
-	int lock;	   /* net.lock, until it is done */
-	int follow_lock;   /* that of ${follow} */
+	bool early;	   /* the request is written, and posted from inside */
+	bool posted;
+	int lock;	 /* net.lock, until it is done */
+	int follow_lock; /* that of ${follow} */
 	struct helper *helper;
 	/* routed */
 	int transit;

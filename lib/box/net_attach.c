@@ -176,6 +176,79 @@ static int reach_helper(struct net *n, struct err *e)
 	return r;
 }
 
+/* --- the request ---------------------------------------------------------- */
+
+/* ${ports} and ${tcp} have room for all that it may name. */
+static void describe(const struct net *n, struct helper_attach *a,
+		     uint16_t *ports, int *tcp)
+{
+	const json_t *policy = json_object_get(n->spec, "policy");
+
+	*a = (struct helper_attach){
+		.sandbox = n->id,
+		.strength = n->strength,
+		.policy = json_object_get(policy, "compiled"),
+		.hash = json_str(policy, "hash"),
+		.denied = n->denied,
+		.names = n->names,
+		.udp53 = n->udp53,
+		.tcp53 = n->tcp53,
+		.ports = ports,
+		.tcp = tcp,
+		.netns = n->netns,
+		.fresh = !n->keep,
+	};
+	for (size_t i = 0; i < n->nports; i++)
+		if (n->tcp[i] >= 0) {
+			ports[a->nports] = n->port[i];
+			tcp[a->nports++] = n->tcp[i];
+		}
+	if (n->strength == NETPOL_ROUTED) {
+		a->address = n->address_text;
+		a->iface = n->iface;
+		a->mac = n->mac_text;
+		a->transit = n->transit_cookie;
+	}
+}
+
+static int send_all(struct net *n, struct err *e)
+{
+	uint16_t ports[NETPOL_LISTEN_MAX];
+	int tcp[NETPOL_LISTEN_MAX];
+	struct helper_attach a;
+
+	describe(n, &a, ports, tcp);
+	return helper_send_attach(n->helper, &a, e);
+}
+
+/* The request for sockets that there will be. */
+static int write_request(struct net *n, struct err *e)
+{
+	struct net will = *n;
+	uint16_t ports[NETPOL_LISTEN_MAX];
+	int tcp[NETPOL_LISTEN_MAX];
+	struct helper_attach a;
+
+	will.udp53 = will.tcp53 = 0;
+	for (size_t i = 0; i < n->nports; i++)
+		will.tcp[i] = 0;
+	describe(&will, &a, ports, tcp);
+	return helper_write_attach(n->helper, &a, e);
+}
+
+/* As net_inside(): by the child, within its namespace. */
+static int post_request(struct net *n)
+{
+	int fds[HELPER_FDS_MAX] = {n->udp53, n->tcp53, n->denied, n->names};
+	struct stat st;
+
+	if (stat("/proc/self/ns/net", &st) < 0)
+		return -errno;
+	n->netns = st.st_ino;
+	memcpy(fds + 4, n->tcp, n->nports * sizeof(int));
+	return helper_post_attach(n->helper, n->netns, fds, 4 + n->nports);
+}
+
 /* --- the policy of another ----------------------------------------------- */
 
 /* What a change of policy writes: 1 if ${to} had another. */
@@ -239,13 +312,23 @@ static int begin(struct net *n, struct err *e)
 		r = open_file(n, "denied.jsonl", O_WRONLY, &n->denied, e);
 	if (r == 0)
 		r = open_file(n, "names", O_RDWR, &n->names, e);
-	return r < 0 ? err_wrap(e, r, "the sandbox's network") : 0;
+	return r;
 }
 
 int net_begin(struct net *n, struct err *e)
 {
+	int r;
+
 	init(n);
-	return begin(n, e);
+	r = begin(n, e);
+	/* Where nothing will be known later that is not known now. */
+	if (r == 0 && n->strength == NETPOL_NAMES && !n->follow) {
+		r = net_lock(n->tree, n->id, &n->lock, e);
+		if (r == 0)
+			r = write_request(n, e);
+		n->early = r == 0;
+	}
+	return r < 0 ? err_wrap(e, r, "the sandbox's network") : 0;
 }
 
 /* --- inside -------------------------------------------------------------- */
@@ -345,6 +428,10 @@ int net_inside(struct net *n)
 	r = 0;
 	for (size_t i = 0; r == 0 && i < n->nports; i++)
 		r = listen_on(n, i);
+	/* The helper works while the rest is made; a failure is seen to by
+	 * net_send(). */
+	if (r == 0 && n->early)
+		n->posted = post_request(n) == 0;
 	return r;
 }
 
@@ -418,40 +505,6 @@ static int make_link(const struct net *n, pid_t pid, struct err *e)
 	return transit_attach(n->transit, inside, &link, e);
 }
 
-static int send_all(struct net *n, struct err *e)
-{
-	const json_t *policy = json_object_get(n->spec, "policy");
-	uint16_t ports[NETPOL_LISTEN_MAX];
-	int tcp[NETPOL_LISTEN_MAX];
-	struct helper_attach a = {
-		.sandbox = n->id,
-		.strength = n->strength,
-		.policy = json_object_get(policy, "compiled"),
-		.hash = json_str(policy, "hash"),
-		.denied = n->denied,
-		.names = n->names,
-		.udp53 = n->udp53,
-		.tcp53 = n->tcp53,
-		.ports = ports,
-		.tcp = tcp,
-		.netns = n->netns,
-		.fresh = !n->keep,
-	};
-
-	for (size_t i = 0; i < n->nports; i++)
-		if (n->tcp[i] >= 0) {
-			ports[a.nports] = n->port[i];
-			tcp[a.nports++] = n->tcp[i];
-		}
-	if (n->strength == NETPOL_ROUTED) {
-		a.address = n->address_text;
-		a.iface = n->iface;
-		a.mac = n->mac_text;
-		a.transit = n->transit_cookie;
-	}
-	return helper_send_attach(n->helper, &a, e);
-}
-
 /* Sockets for ports that were not among them; those of the others go. */
 static int renew_ports(struct net *n, pid_t pid, struct err *e)
 {
@@ -488,6 +541,16 @@ static int hold_policy(struct net *n, pid_t pid, struct err *e)
 	return r <= 0 ? r : renew_ports(n, pid, e);
 }
 
+/* It may have died since we found it there; what it was sent is still ours. */
+static int send_again(struct net *n, struct err *e)
+{
+	int r;
+
+	helper_free(steal_ptr(n->helper));
+	r = reach_helper(n, e);
+	return r < 0 ? r : send_all(n, e);
+}
+
 int net_send(struct net *n, pid_t pid, struct err *e)
 {
 	int r;
@@ -495,27 +558,24 @@ int net_send(struct net *n, pid_t pid, struct err *e)
 	if (n->strength == NETPOL_NONE)
 		return 0;
 	/* Until it is done it is nobody else's to mend. */
-	r = n->keep ? 0 : net_lock(n->tree, n->id, &n->lock, e);
+	r = n->keep || n->early ? 0 : net_lock(n->tree, n->id, &n->lock, e);
 	if (r == 0 && n->follow)
 		r = hold_policy(n, pid, e);
 	if (r == 0)
 		r = write_down(n, pid, e);
 	if (r == 0 && n->strength == NETPOL_ROUTED)
 		r = make_link(n, pid, e);
-	if (r == 0)
+	if (r == 0 && n->early && !n->posted)
+		r = send_again(n, e);
+	else if (r == 0 && !n->early)
 		r = send_all(n, e);
 	return r < 0 ? err_wrap(e, r, "the sandbox's network") : 0;
 }
 
-/* It may have died since we found it there; what it was sent is still ours. */
 static int once_more(struct net *n, struct err *e)
 {
-	int r;
+	int r = send_again(n, e);
 
-	helper_free(steal_ptr(n->helper));
-	r = reach_helper(n, e);
-	if (r == 0)
-		r = send_all(n, e);
 	return r < 0 ? r : helper_answer(n->helper, NULL, e);
 }
 
@@ -621,6 +681,8 @@ static int put(struct net *n, pid_t pid, struct err *e)
 {
 	int r = begin(n, e);
 
+	if (r < 0)
+		err_wrap(e, r, "the sandbox's network");
 	if (r == 0 && n->keep && n->strength != NETPOL_NONE)
 		r = leave_out(n, e);
 	if (r == 0 && n->strength == NETPOL_NAMES)

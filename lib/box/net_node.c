@@ -102,8 +102,12 @@ void net_detach(const struct tree *t, const char *id)
 	auto_json json_t *was = NULL;
 	char path[PATH_MAX];
 
-	if (read_down(t, id, &was) == -ENOENT)
+	/* Who made it holds that lock from before the helper hears of it, and
+	 * may have been killed before it had anything to write down. */
+	if (tree_path(path, NULL, "%s/sb/%s/" NET_LOCK, t->run, id) < 0 ||
+	    access(path, F_OK) < 0)
 		return;
+	(void)read_down(t, id, &was);
 	tell_helper(t, id, (uint64_t)json_int(was, "netns", 0));
 	if (tree_path(path, NULL, "%s/sb/%s/" NET_FILE, t->run, id) == 0)
 		unlink(path);
@@ -224,7 +228,7 @@ static int lock(const struct tree *t, const char *id, int how, int *ret_fd,
 	char path[PATH_MAX];
 	int r;
 
-	r = tree_path(path, e, "%s/sb/%s/net.lock", t->run, id);
+	r = tree_path(path, e, "%s/sb/%s/" NET_LOCK, t->run, id);
 	if (r < 0)
 		return r;
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);

@@ -5,6 +5,7 @@
 #include "box/net.h"
 
 #define NET_FILE	 "net.json" /* of sb/<id> in the run directory */
+#define NET_LOCK	 "net.lock" /* beside it */
 #define NET_POLICIES_MAX 64
 #define NET_HAS		 (-2) /* instead of a socket: the helper has it */
 

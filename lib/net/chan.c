@@ -327,25 +327,32 @@ int chan_flush(struct chan *c, struct err *e)
 	return n < 0 && n != -EAGAIN ? err_sys(e, (int)-n, "send") : 0;
 }
 
-int chan_send(struct chan *c, const json_t *obj, const int *fds, size_t nfds,
-	      struct err *e)
+int chan_write(int fd, const char *data, size_t len, const int *fds,
+	       size_t nfds)
 {
 	size_t done = 0;
 	ssize_t n;
+
+	while (done < len) {
+		n = send_some(fd, data + done, len - done, fds,
+			      done == 0 ? nfds : 0, 0);
+		if (n < 0)
+			return (int)n;
+		done += (size_t)n;
+	}
+	return 0;
+}
+
+int chan_send(struct chan *c, const json_t *obj, const int *fds, size_t nfds,
+	      struct err *e)
+{
 	int r;
 
 	assert(c->out.len == 0);
 	r = chan_put(c, obj, e);
 	if (r < 0)
 		return r;
-	while (done < c->out.len) {
-		n = send_some(c->fd, c->out.data + done, c->out.len - done, fds,
-			      done == 0 ? nfds : 0, 0);
-		if (n < 0)
-			break;
-		done += (size_t)n;
-	}
-	r = done < c->out.len ? err_sys(e, (int)-n, "send") : 0;
+	r = chan_write(c->fd, c->out.data, c->out.len, fds, nfds);
 	buf_done(&c->out);
-	return r;
+	return r < 0 ? err_sys(e, -r, "send") : 0;
 }

@@ -57,6 +57,8 @@ bool chan_lines(struct chan *c, struct chan_msg *m, int *r, struct err *e);
 /*
  * chan_send(c, obj, fds, nfds, e): send a line, waiting until it is gone (as
  * SO_SNDTIMEO allows).  For blocking sockets.
+ * chan_write(fd, data, len, fds, nfds): the same with a line that is made
+ * already.  Allocates nothing; 0 or -errno.
  *
  * chan_put(c, obj, e), chan_flush(c, e): for non-blocking ones, without
  * descriptors: keep a line to be sent, send what can be sent; while
@@ -66,6 +68,8 @@ bool chan_lines(struct chan *c, struct chan_msg *m, int *r, struct err *e);
  */
 must_check int chan_send(struct chan *c, const json_t *obj, const int *fds,
 			 size_t nfds, struct err *e);
+must_check int chan_write(int fd, const char *data, size_t len, const int *fds,
+			  size_t nfds);
 must_check int chan_put(struct chan *c, const json_t *obj, struct err *e);
 must_check int chan_put_fds(struct chan *c, const json_t *obj, int *fds,
 			    size_t nfds, struct err *e);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,8 +22,11 @@
 #define ANSWER_S  30
 #define WORDS_MAX 400 /* of what a helper that did not start has said */
 
+#define TAIL_MAX 40 /* of a line: netns, brace, newline */
+
 struct helper {
 	struct chan chan;
+	struct buf line; /* of helper_write_attach(), without its end */
 };
 
 void helper_free(struct helper *h)
@@ -30,6 +34,7 @@ void helper_free(struct helper *h)
 	if (!h)
 		return;
 	chan_done(&h->chan);
+	buf_done(&h->line);
 	fd_close(h->chan.fd);
 	free(h);
 }
@@ -266,11 +271,10 @@ static int set_number(json_t *o, const char *key, uint64_t value)
 		     : 0;
 }
 
-int helper_send_attach(struct helper *h, const struct helper_attach *a,
-		       struct err *e)
+static int attach_line(const struct helper_attach *a, struct fd_list *l,
+		       json_t **ret, struct err *e)
 {
 	auto_json json_t *req = NULL;
-	struct fd_list l = {.names = NULL};
 	int r;
 
 	if (a->nports > NETPOL_LISTEN_MAX)
@@ -281,8 +285,8 @@ int helper_send_attach(struct helper *h, const struct helper_attach *a,
 			 "policy", a->policy, "fds");
 	if (r < 0)
 		return r;
-	l.names = json_object_get(req, "fds");
-	r = attach_fds(a, &l) | set_str(req, "address", a->address) |
+	l->names = json_object_get(req, "fds");
+	r = attach_fds(a, l) | set_str(req, "address", a->address) |
 	    set_str(req, "iface", a->iface) | set_str(req, "mac", a->mac) |
 	    set_number(req, "transit", a->transit) |
 	    set_number(req, "netns", a->netns);
@@ -290,7 +294,47 @@ int helper_send_attach(struct helper *h, const struct helper_attach *a,
 		r |= json_object_set_new(req, "fresh", json_true());
 	if (r < 0)
 		return err_sys(e, ENOMEM, "attach");
-	return helper_send(h, req, l.fds, l.n, e);
+	*ret = steal_ptr(req);
+	return 0;
+}
+
+int helper_send_attach(struct helper *h, const struct helper_attach *a,
+		       struct err *e)
+{
+	auto_json json_t *req = NULL;
+	struct fd_list l = {.names = NULL};
+	int r = attach_line(a, &l, &req, e);
+
+	return r < 0 ? r : helper_send(h, req, l.fds, l.n, e);
+}
+
+int helper_write_attach(struct helper *h, const struct helper_attach *a,
+			struct err *e)
+{
+	auto_free char *text = NULL;
+	auto_json json_t *req = NULL;
+	struct fd_list l = {.names = NULL};
+	int r = attach_line(a, &l, &req, e);
+
+	if (r < 0)
+		return r;
+	text = json_dumps(req, JSON_COMPACT);
+	buf_done(&h->line);
+	/* All but the brace at its end. */
+	if (!text || buf_add(&h->line, text, strlen(text) - 1) < 0 ||
+	    buf_reserve(&h->line, TAIL_MAX) < 0)
+		return err_sys(e, ENOMEM, "attach");
+	return 0;
+}
+
+int helper_post_attach(struct helper *h, uint64_t netns, const int *fds,
+		       size_t n)
+{
+	char *tail = h->line.data + h->line.len;
+	int len = snprintf(tail, TAIL_MAX, ",\"netns\":%" PRIu64 "}\n", netns);
+
+	return chan_write(h->chan.fd, h->line.data, h->line.len + (size_t)len,
+			  fds, n);
 }
 
 int helper_attach(struct helper *h, const struct helper_attach *a,

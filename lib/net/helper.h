@@ -83,6 +83,13 @@ struct helper_attach {
  * that the policy allows go on.  -ESTALE, "transit_unknown": it does not serve
  * the namespace ${a}->transit; helper_transit() first.
  *
+ * helper_write_attach(h, a, e), then helper_post_attach(h, netns, fds, n): the
+ * request in two steps, for who has its descriptors and the namespace only in
+ * the second, which allocates nothing and returns 0 or -errno; helper_answer()
+ * has the rest.  In the first, a descriptor of ${a} that is not -1 says that
+ * there will be one; in the second they come in this order: udp53, tcp53,
+ * denied, names, those of the ports.
+ *
  * helper_policy(h, sandbox, policy, hash, ret_cut, e):
  * Another policy: when this returns no byte passes any more that it denies;
  * *${ret_cut} (may be NULL) connections were cut.  On failure the old one is in
@@ -96,6 +103,11 @@ struct helper_attach {
  */
 must_check int helper_attach(struct helper *h, const struct helper_attach *a,
 			     struct err *e);
+must_check int helper_write_attach(struct helper *h,
+				   const struct helper_attach *a,
+				   struct err *e);
+must_check int helper_post_attach(struct helper *h, uint64_t netns,
+				  const int *fds, size_t n);
 must_check int helper_policy(struct helper *h, const char *sandbox,
 			     const json_t *policy, const char *hash,
 			     unsigned *ret_cut, struct err *e);

@@ -134,6 +134,16 @@ killed_at renameat 1 2
 killed_at recvmsg 1
 killed_at unlinkat 1 4
 killed_at unlink 1 3
+# The helper has heard of it before anything of its network is written down.
+timeout 60 strace -f -b execve -qq -o /dev/null -e trace=renameat \
+	-e inject=renameat:signal=KILL:when=2 \
+	dsec-run -d --name unwritten --network "$NAMES" </dev/null >/dev/null 2>&1
+known() { [ "$(stats | jq '.sandboxes | length')" = "$1" ]; }
+wait_for 10 known 1
+ok $? "dsec-run is killed before it has written its network down"
+run timeout 30 dsec-pause --stop --grace 0 unwritten
+wait_for 10 known 0
+ok $? "who takes it away tells the helper all the same" || diag "$out" "$err"
 is "$stuck" "" "dsec-run is killed at $tries steps: the next has slot and address"
 timeout 60 dsec-doctor --fix --only dead >/dev/null 2>&1
 is "$(stats | jq -c '[.helper.sandboxes, (.sandboxes | length)]')" "[0,0]" \
