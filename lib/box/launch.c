@@ -205,7 +205,7 @@ static int settle(struct launch *l, struct stage *st, struct launched *p,
 	if (r == 0)
 		r = wait_hello(p, e);
 	if (r == 0)
-		r = reapply(l->cgroups, NULL, l->id, l->spec, e);
+		r = reapply_rest(l->cgroups, l->id, l->spec, e);
 	if (r == 0 && st->cwd_made)
 		r = give_cwd(l, st, p->pid, e);
 	if (r == 0)

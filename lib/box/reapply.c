@@ -29,6 +29,16 @@ struct cgroup_limits reapply_first(const json_t *spec)
 	return lim;
 }
 
+int reapply_rest(const struct cgroup_root *root, const char *id,
+		 const json_t *spec, struct err *e)
+{
+	const struct cgroup_limits lim = {
+		.cpu_milli = limits_of(spec).cpu_milli,
+	};
+
+	return cgroup_limit(root, id, &lim, e);
+}
+
 static int limit_disk(const struct pool *pool, const char *id,
 		      const json_t *spec, uint64_t more, struct err *e)
 {

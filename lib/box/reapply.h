@@ -12,8 +12,11 @@
  *
  * reapply_first(spec): those that a control group is made with; its CPU limit
  * comes when pid 1 runs.
+ * reapply_rest(root, id, spec, e): that one, for a group just made so.
  */
 struct cgroup_limits reapply_first(const json_t *spec);
+int reapply_rest(const struct cgroup_root *root, const char *id,
+		 const json_t *spec, struct err *e);
 
 /*
  * reapply(root, pool, id, spec, e):

@@ -85,12 +85,13 @@ static int limit_memory(const struct cgroup_root *root, const char *id,
 	 * one for both is never the lower one: it goes first when they rise.
 	 */
 	r = cgroup_set(root->memory, id, "memory.limit_in_bytes", bytes, e);
-	if (r == -EINVAL)
+	if (r == -EINVAL) {
 		r = cgroup_set(root->memory, id, "memory.memsw.limit_in_bytes",
 			       bytes, e);
-	if (r == 0)
-		r = cgroup_set(root->memory, id, "memory.limit_in_bytes", bytes,
-			       e);
+		if (r == 0)
+			r = cgroup_set(root->memory, id,
+				       "memory.limit_in_bytes", bytes, e);
+	}
 	if (r < 0)
 		return r;
 	r = cgroup_set(root->memory, id, "memory.memsw.limit_in_bytes", bytes,
