@@ -235,27 +235,32 @@ struct fd_list {
 	size_t n;
 };
 
-static int add_fd(struct fd_list *l, int fd, const char *fmt, unsigned port)
+static int add_fd(struct fd_list *l, int fd, const char *name)
+{
+	if (fd < 0)
+		return 0;
+	l->fds[l->n++] = fd;
+	return json_array_append_new(l->names, json_string(name));
+}
+
+static int add_port(struct fd_list *l, int fd, unsigned port)
 {
 	char name[16];
 
-	if (fd < 0)
-		return 0;
-	snprintf(name, sizeof(name), fmt, port);
-	l->fds[l->n++] = fd;
-	return json_array_append_new(l->names, json_string(name));
+	snprintf(name, sizeof(name), "tcp%u", port);
+	return add_fd(l, fd, name);
 }
 
 static int attach_fds(const struct helper_attach *a, struct fd_list *l)
 {
 	int r = 0;
 
-	r |= add_fd(l, a->udp53, "udp53", 0);
-	r |= add_fd(l, a->tcp53, "tcp53", 0);
-	r |= add_fd(l, a->denied, "log", 0);
-	r |= add_fd(l, a->names, "names", 0);
+	r |= add_fd(l, a->udp53, "udp53");
+	r |= add_fd(l, a->tcp53, "tcp53");
+	r |= add_fd(l, a->denied, "log");
+	r |= add_fd(l, a->names, "names");
 	for (size_t i = 0; i < a->nports; i++)
-		r |= add_fd(l, a->tcp[i], "tcp%u", a->ports[i]);
+		r |= add_port(l, a->tcp[i], a->ports[i]);
 	return r;
 }
 
