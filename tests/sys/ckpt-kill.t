@@ -134,8 +134,9 @@ span=$((($(date +%s%N) - t0) / 1000000))
 run timeout 60 dsec-fork --remove first
 diag "a snapshot takes $span ms from the start of its engine"
 
-# Kill WHO (engine, keeper) MOMENT thousandths of the way into a snapshot.
-killed=0 came=0 gone=0 bad=0
+# Kill WHO (engine, keeper) MOMENT thousandths of the way into a snapshot; one that
+# came through was faster than the one measured: the next is killed earlier.
+killed=0 came=0 gone=0 bad=0 late=1
 strike() { # WHO MOMENT
 	rm -f "$T/engine"
 	timeout 100 dsec-fork "$s" --snapshot k </dev/null >"$T/rec" 2>"$T/.err" &
@@ -144,15 +145,16 @@ strike() { # WHO MOMENT
 	pid=$engine
 	[ "$1" = engine ] ||
 		pid=$(sed -n 's/^PPid:.//p' "/proc/$engine/status" 2>/dev/null)
-	sleep "$(awk -v m="$2" -v w=$span 'BEGIN { print m * w / 1e6 }')"
+	sleep "$(awk -v m="$2" -v w=$span -v l=$late \
+		'BEGIN { print m * w / l / 1e6 }')"
 	# Not the number of one that has ended.
 	[ ! -d "/proc/$engine" ] || kill -9 "${pid:-$engine}" 2>/dev/null
 	wait "$fork"
 	if jq -e 'select(.ok==true)' "$T/rec" >/dev/null 2>&1; then
-		came=$((came + 1))
+		came=$((came + 1)) late=$((late * 2))
 		timeout 60 dsec-fork --remove k </dev/null >/dev/null 2>&1
 	else
-		killed=$((killed + 1))
+		killed=$((killed + 1)) late=1
 	fi
 	if [ "$(dsec-ps "$s" </dev/null | jq -r .state)" != running ]; then
 		# Pid 1 was taken along: that is told, by the record of its end.
