@@ -23,6 +23,9 @@
 #   run CMD...                 sets $status, $out and $err (text, no newline at
 #                              the end); standard input is /dev/null
 #   wait_for SECONDS CMD...    until CMD succeeds; fails after SECONDS
+#   own_address                print an address of the loopback that no other test
+#                              has: a port of it, below those that are given to
+#                              who asks for any, is free at any time
 #   diag TEXT                  a comment
 #
 #   tree_new                   a tree of our own: exports DSEC_RUN (on tmpfs),
@@ -161,6 +164,10 @@ wait_for() {
 		[ "$wait_began" -lt "$wait_end" ] || return 1
 		sleep 0.05
 	done
+}
+
+own_address() {
+	echo "127.$((64 + $$ / 65536)).$(($$ / 256 % 256)).$(($$ % 256))"
 }
 
 done_testing() {

@@ -65,12 +65,12 @@ look() { # at the sandbox
 is_hi() { [ "$(hi)" = hi ]; }
 state() { ask nodes </dev/null 2>/dev/null | jq -r 'select(.name == "one").state'; }
 is_state() { [ "$(state)" = "$1" ]; }
-ready() { # PORT: what it says
+ready() { # ADDRESS: what it says
 	python3 -c 'import sys, urllib.request, urllib.error
 try:
     print(urllib.request.urlopen(sys.argv[1], timeout=10).status)
 except urllib.error.HTTPError as e:
-    print(e.code, e.read().decode().strip())' "http://127.0.0.1:$1/readyz"
+    print(e.code, e.read().decode().strip())' "http://$1/readyz"
 }
 is_ready() { [ "$(ready "$1")" = "$2" ]; }
 said() { grep -q "$2" "$T/log-$1"; }
@@ -86,16 +86,12 @@ worker() {
 
 all_clocks 0
 dsec-serve init "$D" --name one >/dev/null
-# shellcheck disable=SC2046 # two words
-set -- $(python3 -c 'import socket
-a, b = socket.create_server(("127.0.0.1", 0)), socket.create_server(("127.0.0.1", 0))
-print(a.getsockname()[1], b.getsockname()[1])')
-node_port=$1 control_port=$2
-conf '.node.listen = ["127.0.0.1:0"] | .node.metrics = $m' --arg m "127.0.0.1:$1"
+node_watch=$(own_address):9101 control_watch=$(own_address):9102
+conf '.node.listen = ["127.0.0.1:0"] | .node.metrics = $m' --arg m "$node_watch"
 serve node
 node=$served one=$address
 conf '.control = {listen:["127.0.0.1:0"], nodes:[{name:"one",address:$a}],
-	metrics:$m}' --arg a "$one" --arg m "127.0.0.1:$2"
+	metrics:$m}' --arg a "$one" --arg m "$control_watch"
 serve control
 control=$served to=$address
 wait_for 20 is_state live
@@ -137,8 +133,8 @@ json_is "$(look)" '"running"' "no ttl is over" .state
 
 all_clocks 0
 set_clock node $((-DAY))
-wait_for 20 is_ready "$node_port" "503 the certificate is not valid yet"
-ok $? "a node whose clock is a day behind says so" || diag "$(ready "$node_port")"
+wait_for 20 is_ready "$node_watch" "503 the certificate is not valid yet"
+ok $? "a node whose clock is a day behind says so" || diag "$(ready "$node_watch")"
 wait_for 20 said node 'is not valid for'
 ok $? "and its log does"
 is "$(hi)" hi "who is connected is served"
@@ -153,7 +149,7 @@ wait_for 30 is_hi
 ok $? "with the clock right again, all goes on" || diag "$(logs)"
 
 set_clock control $((-DAY))
-wait_for 20 is_ready "$control_port" "503 the certificate is not valid yet"
+wait_for 20 is_ready "$control_watch" "503 the certificate is not valid yet"
 ok $? "so does a control"
 is "$(hi)" '' "nobody connects to it"
 like "$(cat "$T/asked")" 'certificate' "and is told why"
@@ -167,20 +163,20 @@ set_clock client 0
 # --- expired, while connections are open -------------------------------------
 
 all_clocks $((800 * DAY))
-for port in $node_port $control_port; do
-	wait_for 20 is_ready "$port" "503 the certificate has expired"
-	ok $? "one whose certificate has expired says so" || diag "$(ready "$port")"
+for watch in $node_watch $control_watch; do
+	wait_for 20 is_ready "$watch" "503 the certificate has expired"
+	ok $? "one whose certificate has expired says so" || diag "$(ready "$watch")"
 done
 is "$(hi)" '' "nobody connects"
 run by node dsec-serve renew "$D"
 is "$status" 0 "it is renewed" || diag "$err"
 wait_for 30 is_hi
 ok $? "and all goes on, without a restart" || diag "$(logs)"
-wait_for 20 is_ready "$node_port" 200
+wait_for 20 is_ready "$node_watch" 200
 ok $? "which it says, too"
 
 all_clocks 0
-wait_for 20 is_ready "$node_port" "503 the certificate is not valid yet"
+wait_for 20 is_ready "$node_watch" "503 the certificate is not valid yet"
 ok $? "certificates of a time to come are not valid yet"
 run dsec-serve renew "$D"
 is "$(printf '%s\n' "$out" | jq -r 'select(.file == "node.pem").did')" renewed \

@@ -37,11 +37,8 @@ conf() { # JQ-FILTER [ARG...]
 }
 
 dsec-serve init "$D" --name one >/dev/null
-# shellcheck disable=SC2046 # two words
-set -- $(python3 -c 'import socket
-a, b = socket.create_server(("127.0.0.1", 0)), socket.create_server(("127.0.0.1", 0))
-print(a.getsockname()[1], b.getsockname()[1])')
-conf '.node.listen = ["127.0.0.1:0"] | .node.metrics = "127.0.0.1:'"$1"'"'
+conf '.node.listen = ["127.0.0.1:0"] | .node.metrics = $m' \
+	--arg m "$(own_address):9101"
 serve node # its lock, root and audit log stay
 kill "$served"
 wait "$served"
@@ -49,7 +46,7 @@ leak_start
 serve node
 node=$served one=$address
 conf '.control = {listen:["127.0.0.1:0"], nodes:[{name:"one",address:$a}],
-	metrics:$m}' --arg a "$one" --arg m "127.0.0.1:$2"
+	metrics:$m}' --arg a "$one" --arg m "$(own_address):9102"
 serve control
 control=$served to=$address
 

@@ -51,8 +51,7 @@ stub two bbbb
 two=$address
 stub three cccc
 jq --arg one "$one" --arg two "$two" --arg three "$address" \
-	--arg w "127.0.0.1:$(python3 -c 'import socket
-s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])')" '
+	--arg w "$(own_address):9102" '
 	.control = {listen:["127.0.0.1:0"], metrics:$w, audit:"denied.jsonl",
 	nodes:[{name:"one",address:$one},{name:"two",address:$two},
 		{name:"three",address:$three}]} | .clients += [

@@ -11,13 +11,6 @@ tree_new
 here=$(dirname "$0")
 dir=$T/serve
 
-# Ports that were free a moment ago.
-ports() { # COUNT
-	python3 -c 'import socket, sys
-s = [socket.create_server(("127.0.0.1", 0)) for _ in range(int(sys.argv[1]))]
-print(*[x.getsockname()[1] for x in s])' "$1"
-}
-
 start() { # ROLE: sets $address of what serves
 	: >"$T/ready.$1"
 	"$BIN/dsec-serve" "$1" "$dir" --ready-fd 9 9>"$T/ready.$1" \
@@ -29,30 +22,29 @@ start() { # ROLE: sets $address of what serves
 one() { # ADDRESS REQUEST
 	timeout 100 python3 "$here/serve_client.py" "$dir" "$1" one "$2" 2>&1
 }
-get() { # PORT PATH
-	curl -s --max-time 10 "http://127.0.0.1:$1$2"
+get() { # ADDRESS PATH
+	curl -s --max-time 10 "http://$1$2"
 }
-code() { # PORT PATH
+code() { # ADDRESS PATH
 	curl -s --max-time 10 -o /dev/null -w '%{http_code}' \
-		"http://127.0.0.1:$1$2"
+		"http://$1$2"
 }
-value() { # PORT SERIES
+value() { # ADDRESS SERIES
 	get "$1" /metrics | awk -v s="$2" 'index($0, s " ") == 1 { print $2 }'
 }
-has_value() { # PORT SERIES VALUE
+has_value() { # ADDRESS SERIES VALUE
 	[ "$(value "$1" "$2")" = "$3" ]
 }
-is_value() { # PORT SERIES VALUE
+is_value() { # ADDRESS SERIES VALUE
 	has_value "$@" || wait_for 10 has_value "$@"
 	is "$(value "$1" "$2")" "$3" "$2"
 }
 
-"$BIN/dsec-serve" init "$dir" --name n1 --host 127.0.0.1 >/dev/null
-# shellcheck disable=SC2046 # four numbers
-set -- $(ports 4)
-node_port=$1 control_port=$2 node_watch=$3 control_watch=$4
-jq --arg a "127.0.0.1:$1" --arg b "127.0.0.1:$2" --arg c "127.0.0.1:$3" \
-	--arg d "127.0.0.1:$4" '.node.listen = [$a] | .control.listen = [$b] |
+at=$(own_address)
+"$BIN/dsec-serve" init "$dir" --name n1 --host "$at" >/dev/null
+node_at=$at:9101 control_at=$at:9102 node_watch=$at:9103 control_watch=$at:9104
+jq --arg a "$node_at" --arg b "$control_at" --arg c "$node_watch" \
+	--arg d "$control_watch" '.node.listen = [$a] | .control.listen = [$b] |
 	.node.metrics = $c | .control.metrics = $d |
 	.control.audit = "denied.jsonl" | .clients[0].operations = ["run",
 		"exec", "pause", "ps"] |
@@ -71,15 +63,15 @@ wait_for 30 ready
 ok $? 'with a node it is'
 is "$(code "$node_watch" /readyz)" 200 'so is the node'
 
-rec=$(one "127.0.0.1:$control_port" '{"program":"run","name":"a","project":"root/rl"}')
+rec=$(one "$control_at" '{"program":"run","name":"a","project":"root/rl"}')
 json_is "$rec" true 'a sandbox by way of the control' .ok
-one "127.0.0.1:$control_port" '{"program":"exec","sandbox":"a","command":"true"}' >/dev/null
-one "127.0.0.1:$control_port" '{"program":"exec","sandbox":"b","command":"true"}' >/dev/null
-one "127.0.0.1:$control_port" '{"program":"dance"}' >/dev/null
-one "127.0.0.1:$control_port" '{"program":"net","sandbox":"a","deny_all":true}' \
+one "$control_at" '{"program":"exec","sandbox":"a","command":"true"}' >/dev/null
+one "$control_at" '{"program":"exec","sandbox":"b","command":"true"}' >/dev/null
+one "$control_at" '{"program":"dance"}' >/dev/null
+one "$control_at" '{"program":"net","sandbox":"a","deny_all":true}' \
 	>/dev/null
-for port in $node_port $control_port; do
-	is "$(one "127.0.0.1:$port" '{"program":"hello","v":1,"token":"0123456789abcdef0"}' |
+for at in $node_at $control_at; do
+	is "$(one "$at" '{"program":"hello","v":1,"token":"0123456789abcdef0"}' |
 		jq -r .error.code)" permission \
 		"a token that is nobody's, whatever the certificate may"
 done
@@ -91,7 +83,7 @@ json_is "$(head -n 1 "$dir/denied.jsonl")" \
 	'[.seq, .who, .program, .sandbox, .decision, .code]'
 run "$BIN/dsec-serve" audit verify "$dir/denied.jsonl"
 is "$status" 0 '... which verifies'
-one "127.0.0.1:$control_port" \
+one "$control_at" \
 	'{"program":"run","memory_limit_mb":16000000}' >/dev/null
 
 is_value "$control_watch" 'dsec_requests_total{program="run",op="",code="ok"}' 1
@@ -105,12 +97,12 @@ is_value "$control_watch" 'dsec_node_state{node="n1",state="live"}' 1
 
 "$BIN/dsec-serve" issue "$dir" --client gone >/dev/null
 "$BIN/dsec-serve" revoke "$dir" gone.pem >/dev/null
-turned_away() { # PORT
-	"$BIN/dsec-serve" client --server "127.0.0.1:$1" --ca "$dir/ca.pem" \
+turned_away() { # ADDRESS
+	"$BIN/dsec-serve" client --server "$1" --ca "$dir/ca.pem" \
 		--cert "$dir/gone.pem" --key "$dir/gone.key" ps 2>&1 |
 		grep -q 'certificate: revoked'
 }
-for watched in "$control_port $control_watch" "$node_port $node_watch"; do
+for watched in "$control_at $control_watch" "$node_at $node_watch"; do
 	wait_for 20 turned_away "${watched% *}"
 	ok $? 'who is revoked is turned away'
 	is_value "${watched#* }" 'dsec_handshakes_refused_total{reason="revoked"}' 1
@@ -125,7 +117,7 @@ is_value "$node_watch" "dsec_sandboxes{node=\"$code\",backend=\"container\"}" 1
 like "$(get "$node_watch" /metrics)" \
 	'^dsec_coprocess_restarts\{node=".*",program="dsec-run"\} 0$' \
 	'the programs behind it'
-rec=$(one "127.0.0.1:$control_port" '{"program":"pause","sandbox":"a","level":"freeze"}')
+rec=$(one "$control_at" '{"program":"pause","sandbox":"a","level":"freeze"}')
 json_is "$rec" true 'paused' .ok || diag "$rec"
 is_value "$control_watch" 'dsec_sandboxes_by_state{node="n1",state="paused"}' 1
 # --- logs that are moved away ---------------------------------------------------
@@ -144,15 +136,15 @@ verified() { # FILE TEXT: it, and the one before it, are one log with TEXT
 	is "$status" 0 "... as one log" || diag "$out"
 }
 moved "$dir/denied.jsonl" "$control"
-one "127.0.0.1:$control_port" '{"program":"fork","sandbox":"a"}' >/dev/null
+one "$control_at" '{"program":"fork","sandbox":"a"}' >/dev/null
 again() { grep -q '"program":"fork"' "$dir/denied.jsonl"; }
 wait_for 10 again
 verified "$dir/denied.jsonl" '"program":"fork"'
 moved "$DSEC_LIB/serve/audit.jsonl" "$node"
-one "127.0.0.1:$node_port" '{"program":"run","name":"b"}' >/dev/null
+one "$node_at" '{"program":"run","name":"b"}' >/dev/null
 verified "$DSEC_LIB/serve/audit.jsonl" '"program":"run"'
 kill -HUP "$node"
-one "127.0.0.1:$node_port" '{"program":"pause","sandbox":"b","op":"stop"}' \
+one "$node_at" '{"program":"pause","sandbox":"b","op":"stop"}' \
 	>/dev/null
 verified "$DSEC_LIB/serve/audit.jsonl" '"op":"stop"'
 
@@ -199,6 +191,5 @@ ok $? 'without the node it is not ready'
 is_value "$control_watch" 'dsec_node_state{node="n1",state="away"}' 1
 kill "$control"
 wait "$control"
-: "$node_port"
 
 done_testing

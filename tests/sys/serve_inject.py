@@ -308,8 +308,8 @@ def no_spin(address, name, how):
     check(answer(c, "x").get("ok"), what + ": then it is answered")
 
 
-def get(port, path):
-    with urllib.request.urlopen("http://127.0.0.1:%s/%s" % (port, path),
+def get(watch, path):
+    with urllib.request.urlopen("http://%s/%s" % (watch, path),
                                 timeout=10) as f:
         return f.status
 
@@ -317,7 +317,7 @@ def get(port, path):
 def crowd(address, name, key):
     """More connections than it has descriptors for (see FILES)."""
     with open(DIR + "/serve.json", encoding="utf-8") as f:
-        port = json.load(f)[key]["metrics"].rsplit(":", 1)[1]
+        watch = json.load(f)[key]["metrics"]
     pid, files = process(name), int(os.environ["FILES"])
     with open("/proc/%d/limits" % pid) as f:
         check(re.search(r"Max open files +%d " % files, f.read()),
@@ -345,7 +345,7 @@ def crowd(address, name, key):
     answers = ask_all(old, requests())
     check(all(a.get("ok") for a in answers.values()) and len(answers) == 5,
           name + ": who was there is served, with streams", answers)
-    check(get(port, "healthz") == 200 and get(port, "readyz") == 200,
+    check(get(watch, "healthz") == 200 and get(watch, "readyz") == 200,
           name + ": its health is told")
     let_go.set()
     for t in many:
