@@ -7,6 +7,7 @@
 
 #include "base/loop.h"
 #include "net/broker.h"
+#include "net/broker_audit.h"
 #include "net/broker_conf.h"
 #include "net/dial.h"
 #include "net/http.h"
@@ -22,7 +23,6 @@
 
 #define CONNS_MAX     256
 #define CONNS_SANDBOX 64 /* and no more than a part of those that are left */
-#define DENIED_PLACES 64 /* of sandboxes, by hash */
 #define SPACE	      (48 * 1024) /* of a buffer: a head and more */
 #define FRAME	      32	  /* what a chunk needs around its bytes */
 
@@ -75,15 +75,19 @@ struct server {
 	uint64_t node_at_ms; /* when the node's addresses were read */
 	SSL_CTX *tls;
 	SSL_SESSION **sessions; /* of each endpoint */
-	int sock, audit;
-	int stay; /* closed at its other end: another worker takes over */
+	struct broker_audit *audit;
+	int sock;
+	int keeper; /* says what is to change, see enum order */
 	bool leaving;
-	struct loop_source src, stay_src;
+	struct loop_source src, keeper_src;
 	struct conn *conns;
 	unsigned nconns;
-	uint64_t denied_at_ms; /* lines of denials that may be written */
-	unsigned denied_left, denied_unsaid;
-	unsigned char denied_of[DENIED_PLACES];
+};
+
+/* What a worker is told by the process that keeps it, a byte each. */
+enum order {
+	ORDER_AUDIT = 'a', /* go on in the file that comes along */
+	ORDER_LEAVE = 'l', /* another worker takes over */
 };
 
 enum conn_state {
@@ -147,8 +151,8 @@ struct upstream {
 	struct space in, out;
 };
 
-/* serve(s, e): until the helper's worker has gone, or s->stay is closed and all
- * that was under way has ended. */
+/* serve(s, e): until the helper's worker has gone, or ORDER_LEAVE has come and
+ * all that was under way has ended. */
 int serve(struct server *s, struct err *e);
 
 /* conn_new(s, who): who->fd is taken over.  conn_run(c): go on with whatever
@@ -192,7 +196,9 @@ void upstream_free(struct upstream *up);
  * the system. */
 int tls_new(const char *ca, SSL_CTX **ret, struct err *e);
 
-/* audit_write(c, outcome, why): a line for the use. */
+/* audit_write(c, outcome, why): a line for the use.  audit_state(): the log is
+ * told that there are none, see broker_audit_new(). */
 void audit_write(struct conn *c, const char *outcome, const char *why);
+void audit_state(const struct err *why, uint64_t lost);
 
 #endif

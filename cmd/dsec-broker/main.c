@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -119,9 +120,8 @@ static void set_limits(void)
 	raise_limit(RLIMIT_MEMLOCK, RLIM_INFINITY);
 }
 
-static int open_audit(const char *lib, int *ret, struct err *e)
+static int open_dir(const char *lib, struct err *e)
 {
-	auto_close int dir = -1;
 	char path[PATH_MAX];
 	int r;
 
@@ -130,16 +130,8 @@ static int open_audit(const char *lib, int *ret, struct err *e)
 	r = fd_mkdir_p(path, 0700, e);
 	if (r < 0)
 		return r;
-	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-	if (dir < 0)
-		return err_sys(e, errno, "open '%s'", path);
-	r = openat(dir, "broker.jsonl",
-		   O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW,
-		   0600);
-	if (r < 0)
-		return err_sys(e, errno, "open '%s/broker.jsonl'", path);
-	*ret = r;
-	return 0;
+	r = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	return r < 0 ? err_sys(e, errno, "open '%s'", path) : r;
 }
 
 /* What broker.json and net.json say, and what is made of it. */
@@ -186,7 +178,7 @@ static int load_all(struct loaded *l, struct err *e)
 		return r;
 	l->s.conf = &l->conf;
 	l->s.sock = arg_sock;
-	l->s.stay = -1;
+	l->s.keeper = -1;
 	l->s.sessions = calloc(l->conf.n + 1, sizeof(SSL_SESSION *));
 	if (!l->s.sessions)
 		return err_sys(e, ENOMEM, "sessions");
@@ -194,7 +186,7 @@ static int load_all(struct loaded *l, struct err *e)
 	return r < 0 ? r : tls_new(l->conf.ca, &l->s.tls, e);
 }
 
-static int load(int audit, struct loaded **ret, struct err *e)
+static int load(struct loaded **ret, struct err *e)
 {
 	struct loaded *l = calloc(1, sizeof(*l));
 	int r;
@@ -202,7 +194,6 @@ static int load(int audit, struct loaded **ret, struct err *e)
 	if (!l)
 		return err_sys(e, ENOMEM, "configuration");
 	r = load_all(l, e);
-	l->s.audit = audit;
 	if (r < 0)
 		loaded_free(l);
 	else
@@ -237,7 +228,7 @@ static void tell(const char *text)
 
 /* --- without privilege --------------------------------------------------- */
 
-static int prepare(struct loaded *l, pid_t parent, struct err *e)
+static int prepare(struct loaded *l, int audit, pid_t parent, struct err *e)
 {
 	int r = confine_user(BROKER_UID, BROKER_UID, e);
 
@@ -253,61 +244,116 @@ static int prepare(struct loaded *l, pid_t parent, struct err *e)
 		r = loop_new(&l->s.loop, e);
 	if (r == 0)
 		r = resolver_new(l->s.loop, &l->dns, &l->s.resolver, e);
+	if (r == 0)
+		r = broker_audit_new(l->s.loop, audit, audit_state, &l->s.audit,
+				     e);
 	return r < 0 ? r : confine_internet(e);
 }
 
-static int work(struct loaded *l, pid_t parent)
+static int work(struct loaded *l, int audit, pid_t parent)
 {
 	struct err e = {0};
-	int r = prepare(l, parent, &e);
+	int r = prepare(l, audit, parent, &e);
 
 	tell(r == 0 ? "ok" : e.msg);
 	if (r == 0)
 		r = serve(&l->s, &e);
 	if (r < 0)
 		log_err(&e);
+	broker_audit_free(l->s.audit);
 	return r < 0 ? EXIT_SYSTEM : EXIT_OK;
 }
 
 /* --- the workers --------------------------------------------------------- */
 
+struct worker {
+	struct worker *next;
+	pid_t pid;
+	int sock; /* for orders */
+};
+
 struct keeper {
 	struct loaded *now;
-	pid_t worker; /* 0: none; those that are leaving are nobody's */
-	int stay;     /* while it is open ${worker} takes connections */
+	int dir, audit;
+	struct worker *workers;
+	struct worker *serving; /* NULL: none; the others are leaving */
 	uint64_t start_ms;
 	unsigned failures;
 };
 
+/* What a worker has no business with. */
+static void close_kept(struct keeper *k)
+{
+	fd_close(k->dir);
+	for (struct worker *w = k->workers; w; w = w->next)
+		fd_close(w->sock);
+}
+
+static pid_t fork_worker(struct keeper *k, const int *pair)
+{
+	const pid_t me = getpid();
+	const pid_t pid = fork();
+
+	if (pid)
+		return pid;
+	close_kept(k);
+	fd_close(pair[1]);
+	k->now->s.keeper = pair[0];
+	_exit(work(k->now, k->audit, me));
+}
+
 static void start(struct keeper *k)
 {
-	pid_t me = getpid();
+	struct worker *w = calloc(1, sizeof(*w));
 	int pair[2];
 
 	k->start_ms = clock_ms();
-	if (pipe2(pair, O_CLOEXEC) < 0)
+	if (!w ||
+	    socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK,
+		       0, pair) < 0) {
+		free(w);
 		return;
-	k->worker = fork();
-	if (k->worker == 0) {
-		fd_close(pair[1]);
-		k->now->s.stay = pair[0];
-		_exit(work(k->now, me));
 	}
+	w->pid = fork_worker(k, pair);
 	fd_close(pair[0]);
-	k->stay = pair[1];
-	if (k->worker < 0) {
-		fd_close(steal_fd(&k->stay));
-		k->worker = 0;
+	if (w->pid < 0) {
+		fd_close(pair[1]);
+		free(w);
+		return;
 	}
-	if (k->worker && arg_ready >= 0)
+	w->sock = pair[1];
+	w->next = k->workers;
+	k->workers = k->serving = w;
+	if (arg_ready >= 0)
 		fd_close(steal_fd(&arg_ready));
 }
 
-static void let_go(struct keeper *k)
+static void order(const struct worker *w, char what, int fd)
 {
-	if (k->stay >= 0)
-		fd_close(steal_fd(&k->stay));
-	k->worker = 0;
+	const ssize_t n = fd_send(w->sock, &what, 1, &fd, fd >= 0,
+				  MSG_DONTWAIT);
+
+	/* One that has ended needs no orders. */
+	if (n < 0 && n != -EPIPE && n != -ECONNRESET)
+		log_error("worker %d was not told: %s", (int)w->pid,
+			  strerror((int)-n));
+}
+
+/* It may have been moved away: whoever writes goes on in the one of its name.
+ */
+static void reopen(struct keeper *k)
+{
+	struct err e = {0};
+	int fd = broker_audit_open(k->dir, &e);
+
+	if (fd < 0) {
+		log_error("the audit goes on where it was: %s", e.msg);
+		return;
+	}
+	for (const struct worker *w = k->workers; w; w = w->next)
+		order(w, ORDER_AUDIT, fd);
+	fd_close(k->audit);
+	k->audit = fd;
 }
 
 /* One that cannot be read changes nothing. */
@@ -316,27 +362,46 @@ static void reload(struct keeper *k)
 	struct loaded *next = NULL;
 	struct err e = {0};
 
-	if (load(k->now->s.audit, &next, &e) < 0) {
+	if (load(&next, &e) < 0) {
 		log_error("broker.json is as it was: %s", e.msg);
 		return;
 	}
-	let_go(k);
+	if (k->serving)
+		order(k->serving, ORDER_LEAVE, -1);
+	k->serving = NULL;
 	loaded_free(k->now);
 	k->now = next;
 	log_info("broker.json was read anew");
 }
 
+static void forget(struct keeper *k, pid_t pid)
+{
+	struct worker **at = &k->workers, *w;
+
+	while (*at && (*at)->pid != pid)
+		at = &(*at)->next;
+	w = *at;
+	if (!w)
+		return;
+	*at = w->next;
+	if (w == k->serving)
+		k->serving = NULL;
+	fd_close(w->sock);
+	free(w);
+}
+
 /* True: the worker has ended because nobody needs it. */
 static bool reap(struct keeper *k)
 {
-	bool over = false;
+	bool over = false, served;
 	int status;
 	pid_t pid;
 
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-		if (pid != k->worker)
+		served = k->serving && k->serving->pid == pid;
+		forget(k, pid);
+		if (!served)
 			continue;
-		let_go(k);
 		over = WIFEXITED(status) && WEXITSTATUS(status) == EXIT_OK;
 		k->failures = clock_ms() - k->start_ms < SOON_MS
 				      ? k->failures + 1
@@ -350,48 +415,54 @@ static bool reap(struct keeper *k)
 /*
  * A worker at a time, until one has ended because nobody needs it, or several
  * have failed as soon as they were started.  SIGHUP: another one, with what the
- * files say now, beside which the old one ends what it has begun.
+ * files say now, beside which the old one ends what it has begun; all of them
+ * write to the audit that is there now.
  */
-static int keep(struct loaded *l, const sigset_t *signals)
+static int keep(struct keeper *k, const sigset_t *signals)
 {
 	const struct timespec again = {.tv_nsec = AGAIN_MS * 1000000L};
-	struct keeper k = {.now = l, .stay = -1};
 	int sig;
 
-	while (k.failures < FAILURES) {
-		if (!k.worker)
-			start(&k);
-		if (k.worker) {
+	while (k->failures < FAILURES) {
+		if (!k->serving)
+			start(k);
+		if (k->serving) {
 			sig = sigwaitinfo(signals, NULL);
 		} else {
-			k.failures++;
+			k->failures++;
 			sig = sigtimedwait(signals, NULL, &again);
 		}
-		if (sig == SIGHUP)
-			reload(&k);
-		else if (sig == SIGCHLD && reap(&k))
+		if (sig == SIGHUP) {
+			reopen(k);
+			reload(k);
+		} else if (sig == SIGCHLD && reap(k)) {
 			return EXIT_OK;
+		}
 	}
 	return EXIT_SYSTEM;
 }
 
-static int begin(struct loaded **ret, struct err *e)
+static int begin(struct keeper *k, struct err *e)
 {
 	static char config[PATH_MAX];
-	int audit = -1, r;
+	int r;
 
 	if (!realpath(arg_config, config))
 		return err_sys(e, errno, "'%s'", arg_config);
 	arg_config = config; /* there will be another directory */
-	r = open_audit(arg_lib, &audit, e);
-	if (r == 0)
-		r = load(audit, ret, e);
+	k->dir = open_dir(arg_lib, e);
+	if (k->dir < 0)
+		return k->dir;
+	k->audit = broker_audit_open(k->dir, e);
+	if (k->audit < 0)
+		return k->audit;
+	r = load(&k->now, e);
 	return r < 0 ? r : shed(e);
 }
 
 int main(int argc, char **argv)
 {
-	struct loaded *l = NULL;
+	struct keeper k = {.dir = -1, .audit = -1};
 	struct err e = {0};
 	sigset_t signals;
 	int r;
@@ -414,10 +485,10 @@ int main(int argc, char **argv)
 	set_limits();
 	if (fcntl(arg_sock, F_SETFL, O_NONBLOCK) < 0)
 		return EXIT_SYSTEM;
-	r = begin(&l, &e);
+	r = begin(&k, &e);
 	if (r < 0) {
 		tell(e.msg);
 		return exit_of(&e);
 	}
-	return keep(l, &signals);
+	return keep(&k, &signals);
 }

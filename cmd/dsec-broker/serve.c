@@ -47,17 +47,34 @@ static void on_worker(struct loop *l, struct loop_source *src, uint32_t events)
 }
 
 /* What is under way goes on with the configuration that it began with. */
-static void on_leave(struct loop *l, struct loop_source *src, uint32_t events)
+static void leave(struct server *s)
 {
-	struct server *s = src->arg;
-
-	(void)events;
-	loop_del(l, &s->stay_src);
-	loop_del(l, &s->src);
+	if (s->leaving)
+		return;
+	loop_del(s->loop, &s->src);
 	s->leaving = true;
 	conns_leave(s);
 	if (!s->nconns)
-		loop_stop(l, 0);
+		loop_stop(s->loop, 0);
+}
+
+static void on_keeper(struct loop *l, struct loop_source *src, uint32_t events)
+{
+	struct server *s = src->arg;
+	size_t nfds = 1;
+	char order;
+	int fd;
+	ssize_t n = fd_recv(s->keeper, &order, 1, &fd, &nfds, NULL);
+
+	(void)events;
+	if (n == -EAGAIN)
+		return;
+	if (n <= 0)
+		loop_del(l, src);
+	if (n <= 0 || order == ORDER_LEAVE)
+		leave(s);
+	else if (order == ORDER_AUDIT && nfds == 1)
+		broker_audit_file(s->audit, fd);
 }
 
 int serve(struct server *s, struct err *e)
@@ -65,7 +82,7 @@ int serve(struct server *s, struct err *e)
 	int r = loop_add(s->loop, &s->src, s->sock, EPOLLIN, on_worker, s, e);
 
 	if (r == 0)
-		r = loop_add(s->loop, &s->stay_src, s->stay, EPOLLIN, on_leave,
-			     s, e);
+		r = loop_add(s->loop, &s->keeper_src, s->keeper, EPOLLIN,
+			     on_keeper, s, e);
 	return r < 0 ? r : loop_run(s->loop, e);
 }

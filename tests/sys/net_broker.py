@@ -393,8 +393,12 @@ def ask(b, path, names=("api",), body=b"", **more):
     return a
 
 
-def audit():
-    with open(DIR + "/audit/broker.jsonl") as f:
+def path_of(end=""):
+    return DIR + "/audit/broker.jsonl" + end
+
+
+def audit(end=""):
+    with open(path_of(end)) as f:
         return [json.loads(line) for line in f]
 
 
@@ -571,25 +575,97 @@ def test_echo(b):
     is_(ask(b, "/api/v1/gzip").status, 502, "what cannot be read does not")
 
 
-def next_second():
-    """Until refusals are written down again: 20 a second are."""
-    at = max(u["at_ms"] for u in audit() if u["outcome"] == "denied")
-    time.sleep(max(0, at / 1000 + 1.05 - time.time()))
+def refusals(sandbox):
+    """Lines about them, and how many they stand for."""
+    lines = [u for u in audit()
+             if u["outcome"] == "denied" and u.get("sandbox") == sandbox]
+    return len(lines), sum(u.get("n", 1) for u in lines)
+
+
+def until(fn):
+    for _ in range(500):
+        if fn():
+            return True
+        time.sleep(0.02)
+    return False
 
 
 def test_hidden(b):
-    next_second()
-    for _ in range(25):
-        ask(b, "/nothing/x")
-    s = b.hand("api", sandbox="efgh")
-    s.sendall(req("/nothing/x"))
-    is_(Answer(s).status, 403, "a refusal after many of another sandbox")
-    is_(last_use("denied")["sandbox"], "efgh", "is written down")
+    boxes = ("loud", "noisy", "quiet")
+    for sandbox, times in zip(boxes, (60, 60, 1)):
+        for _ in range(times):
+            s = b.hand("api", sandbox=sandbox)
+            s.sendall(req("/nothing/x"))
+            Answer(s)
+            s.close()
+    is_(refusals("quiet"), (1, 1), "a refusal after many of two others is told")
+    ok(until(lambda: refusals("loud")[1] == 60 and refusals("noisy")[1] == 60),
+       "of theirs the number")
+    ok(refusals("loud")[0] < 60, "in fewer lines")
+
+
+def wait_log(text):
+    def there():
+        with open(DIR + "/log") as f:
+            return text in f.read()
+    return until(there)
+
+
+def ask_as(b, sandbox, end=""):
+    """A request, and that it is in the file."""
+    s = b.hand("api", sandbox=sandbox)
+    s.sendall(req("/api/v1/hello"))
+    is_(Answer(s).body, b"hello", "a request of " + sandbox)
     s.close()
+    ok(until(lambda: sandbox in users(end)), "which is told")
+
+
+def users(end=""):
+    return sorted(u.get("sandbox", "") for u in audit(end))
+
+
+def test_moved(b):
+    """Who has begun before, and ends after, is in the new file too."""
+    s = b.hand("api", sandbox="tunnel")
+    s.sendall(req("/api/v1/ws", more=(
+        "Connection: Upgrade\r\nUpgrade: websocket\r\n"
+        "Sec-WebSocket-Key: x\r\nSec-WebSocket-Version: 13\r\n")))
+    is_(Answer(s).status, 101, "a long one")
+    old = b.worker()
+    os.rename(path_of(), path_of(".1"))
+    ask_as(b, "before", ".1")
+    ok(not os.path.exists(path_of()), "it is written to where it was moved")
+    ok(b.reload(), "until SIGHUP")
+    ok(old in b.workers(), "with the long one under way")
+    ask_as(b, "after")
+    s.close()
+    ok(until(lambda: len(audit()) == 2), "both are in the new file")
+    is_(users(), ["after", "tunnel"], "once")
+    ok(not {"after", "tunnel"} & set(users(".1")), "and not in the old one")
+    write("broker.json", "{")
+    os.rename(path_of(), path_of(".2"))
+    ok(not b.reload(), "with a wrong configuration")
+    ask_as(b, "wrong")
+    configure()
+    ok(b.reload(), "which is mended")
+
+
+def test_full(b):
+    os.rename(path_of(), path_of(".3"))
+    os.mknod(path_of(), 0o600 | 0o020000, os.makedev(1, 7))
+    ok(b.reload(), "a full disk")
+    for _ in range(3):
+        is_(ask(b, "/api/v1/hello").body, b"hello", "a request that is not told")
+    ok(wait_log("are not written down: write 'audit/broker.jsonl': No space"),
+       "the log says so")
+    os.unlink(path_of())
+    ok(b.reload(), "room again")
+    ask_as(b, "room")
+    ok(until(lambda: sum(u.get("lost", 0) for u in audit()) +
+                     users().count("abcd") == 3), "and how many were not")
 
 
 def test_failures(b):
-    next_second()
     is_(ask(b, "/wrong/v1/hello", ("wrong",)).status, 502,
         "a certificate of somebody else")
     ok("hostname" in last_use("failed")["why"].lower(), "is told")
@@ -809,7 +885,7 @@ def main():
     b = Broker()
     for test in (test_start, test_plain, test_denied, test_upload, test_echo,
                  test_hidden, test_failures, test_stream, test_websocket, test_limits,
-                 test_reload, test_restart):
+                 test_reload, test_moved, test_full, test_restart):
         test(b)
     test_system()
     os.chmod(DIR + "/secret", 0o644)
