@@ -116,13 +116,42 @@ static bool look_for_key(struct job *j, const struct kind *k)
 	return true;
 }
 
+static int64_t ended_ms(const json_t *one)
+{
+	const json_t *rec = json_object_get(one, "record");
+
+	return strcmp(json_str(rec, "state"), "stopped") == 0
+		       ? json_int(rec, "since_ms", 0)
+		       : -1;
+}
+
+/* A name is that of those that live, else of the last that ended. */
+static void forget_ended(struct job *j)
+{
+	json_t *live = json_array(), *last = NULL, *one;
+	size_t i;
+
+	json_array_foreach(j->found, i, one) {
+		if (ended_ms(one) < 0)
+			json_array_append(live, one);
+		else if (!last || ended_ms(one) > ended_ms(last))
+			last = one;
+	}
+	if (last && json_array_size(live) == 0)
+		json_array_append(live, last);
+	json_decref(j->found);
+	j->found = live;
+}
+
 static void on_one(struct job *j)
 {
-	size_t n = json_array_size(j->found);
 	const char *name;
 	const struct kind *k = kind_of(j, &name);
 	struct err e = {0};
+	size_t n;
 
+	forget_ended(j);
+	n = json_array_size(j->found);
 	if (n == 1) {
 		many_to(j);
 	} else if (n == 0 && look_for_key(j, k)) {

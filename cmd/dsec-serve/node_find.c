@@ -68,7 +68,7 @@ int find_sandbox(struct keeper *k, const char *word, const char *within,
 		 char *id, struct err *e)
 {
 	const char *project;
-	int r = recover_find(&k->tree, word, id, e);
+	int r = recover_find_any(&k->tree, word, id, e);
 
 	if (r < 0)
 		return r;

@@ -117,8 +117,8 @@ struct keeper {
 
 /*
  * find_sandbox(k, word, within, id, e):
- * The id of the sandbox ${word}, if its project is in ${within}; one that is
- * not does not exist ("sandbox_unknown").
+ * The id of the sandbox ${word}, also of one that has ended, if its project is
+ * in ${within}; one that is not does not exist ("sandbox_unknown").
  * find_snapshot(k, req, key, within, e): the same for the snapshot that ${req}
  * names by id; "snapshot_unknown".
  */

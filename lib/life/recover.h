@@ -32,7 +32,7 @@ int recover_each(const struct tree *t, recover_fn *fn, void *arg,
  * "sandbox_unknown" too where several had.
  *
  * recover_find_any(t, word, id, e): else the last of that name that ended, of
- * which is told then how.  Not where a name is looked for on several nodes.
+ * which is told then how.
  */
 int recover_find(const struct tree *t, const char *word, char *id,
 		 struct err *e);
