@@ -291,7 +291,7 @@ static unsigned wanted(const struct route_box *b, const struct netpol *p)
 	if (!b->limits.connections_per_s)
 		has &= ~(1u << IN_RATES);
 	if (!b->limits.dns_per_s)
-		has &= ~(1u << IN_DNSRATES);
+		has &= ~(1u << IN_DNSRATES | 1u << IN_DNSFLOWS);
 	if (!b->limits.bytes_mb)
 		has &= ~(1u << IN_QUOTAS);
 	if (!brokers)
@@ -315,6 +315,7 @@ static bool differs(enum route_in in, const struct route_box *a,
 		return a->limits.connections_per_s !=
 		       b->limits.connections_per_s;
 	case IN_DNSRATES:
+	case IN_DNSFLOWS:
 		return a->limits.dns_per_s != b->limits.dns_per_s;
 	case IN_QUOTAS:
 		/* Added again, it is changed and what was used up stays. */

@@ -77,6 +77,8 @@ static const struct nft_set sets[] = {
 	 .value = 50, .burst = 100, .invert = true},
 	{.name = "dnsrates", .key = {NFT_T_IFNAME}, .stateful = NFT_E_RATE,
 	 .value = 200, .burst = 400, .invert = true},
+	{.name = "dnsflows", .key = {NFT_T_IFNAME}, .stateful = NFT_E_COUNT,
+	 .value = ROUTE_DNS_FLOWS},
 	{.name = "logs", .key = {NFT_T_IFNAME}, .stateful = NFT_E_RATE,
 	 .value = ROUTE_LOG_RATE, .burst = ROUTE_LOG_BURST},
 };
@@ -456,6 +458,13 @@ static void input(struct nft_batch *t, const struct route_conf *c)
 	ours(t, c, IPPROTO_UDP, c->dns_port);
 	in_set(t, NFT_META_IIFNAME, "dnsrates");
 	then(t, NFT_GOTO, "no_rate");
+	/* Not the rate alone bounds those: what is refused of a flow that is
+	 * remembered keeps it there.  After the rate: to count takes time. */
+	nft_rule(t, "input");
+	state(t, STATE_NEW);
+	ours(t, c, IPPROTO_UDP, c->dns_port);
+	in_set(t, NFT_META_IIFNAME, "dnsflows");
+	then(t, NFT_GOTO, "no_connections");
 	nft_rule(t, "input");
 	ours(t, c, IPPROTO_UDP, c->dns_port);
 	then(t, NF_ACCEPT, NULL);

@@ -7,13 +7,21 @@
 #include "net/route_priv.h"
 
 const char *const route_in_name[IN_COUNT] = {
-	[IN_BIND4] = "bind4",	  [IN_BIND6] = "bind6",
-	[IN_SLOT] = "slot",	  [IN_TX] = "tx",
-	[IN_RX] = "rx",		  [IN_LOGS] = "logs",
-	[IN_REFUSED] = "refused", [IN_CONNS] = "conns",
-	[IN_RATES] = "rates",	  [IN_DNSRATES] = "dnsrates",
-	[IN_QUOTAS] = "quotas",	  [IN_BROKER] = "broker",
-	[IN_PROF] = "prof",	  [IN_CUR] = "cur",
+	[IN_BIND4] = "bind4",
+	[IN_BIND6] = "bind6",
+	[IN_SLOT] = "slot",
+	[IN_TX] = "tx",
+	[IN_RX] = "rx",
+	[IN_LOGS] = "logs",
+	[IN_REFUSED] = "refused",
+	[IN_CONNS] = "conns",
+	[IN_RATES] = "rates",
+	[IN_DNSRATES] = "dnsrates",
+	[IN_DNSFLOWS] = "dnsflows",
+	[IN_QUOTAS] = "quotas",
+	[IN_BROKER] = "broker",
+	[IN_PROF] = "prof",
+	[IN_CUR] = "cur",
 	[IN_LIVE] = "live",
 };
 
@@ -34,6 +42,13 @@ static size_t key_of(const struct route_box *b, enum route_in in, uint8_t *key)
 	return at;
 }
 
+static uint64_t dns_flows(const struct netpol_limits *l)
+{
+	const uint64_t n = l->dns_per_s * (uint64_t)(2 * TRANSIT_UDP_S + 4);
+
+	return n < ROUTE_DNS_FLOWS ? n : ROUTE_DNS_FLOWS;
+}
+
 static void put_data(struct nft_batch *t, const struct route_box *b,
 		     enum route_in in)
 {
@@ -51,6 +66,8 @@ static void put_data(struct nft_batch *t, const struct route_box *b,
 		.burst = b->limits.dns_per_s * 4,
 		.invert = true,
 	};
+	const struct nft_set flows = {.stateful = NFT_E_COUNT,
+				      .value = dns_flows(&b->limits)};
 	char name[ROUTE_CHAIN];
 
 	switch (in) {
@@ -72,6 +89,9 @@ static void put_data(struct nft_batch *t, const struct route_box *b,
 		break;
 	case IN_DNSRATES:
 		nft_elem_stateful(t, &dns);
+		break;
+	case IN_DNSFLOWS:
+		nft_elem_stateful(t, &flows);
 		break;
 	case IN_QUOTAS:
 		snprintf(name, sizeof(name), "q%u", b->sb.slot);

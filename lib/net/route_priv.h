@@ -69,6 +69,7 @@ enum route_in {
 	IN_CONNS,
 	IN_RATES,
 	IN_DNSRATES,
+	IN_DNSFLOWS,
 	IN_QUOTAS,
 	IN_BROKER,
 	IN_PROF,
@@ -76,6 +77,13 @@ enum route_in {
 	IN_LIVE,
 	IN_COUNT,
 };
+
+/*
+ * Flows of DNS that are remembered of a sandbox: what its rate lets begin until
+ * the first ones are forgotten (TRANSIT_UDP_S), so that who asks from another
+ * port each time never meets it; and a small part of the table that all share.
+ */
+#define ROUTE_DNS_FLOWS 8192 /* at most */
 
 struct route_box {
 	struct route_sandbox sb;

@@ -310,9 +310,9 @@ static int read_dests(struct route *r)
 int route_read(struct route *r, struct err *e)
 {
 	static const enum route_in order[] = {
-		IN_BIND6, IN_PROF,     IN_SLOT,	  IN_CUR,     IN_LIVE,
-		IN_TX,	  IN_RX,       IN_LOGS,	  IN_REFUSED, IN_CONNS,
-		IN_RATES, IN_DNSRATES, IN_QUOTAS, IN_BROKER,
+		IN_BIND6, IN_PROF,     IN_SLOT,	    IN_CUR,	IN_LIVE,
+		IN_TX,	  IN_RX,       IN_LOGS,	    IN_REFUSED, IN_CONNS,
+		IN_RATES, IN_DNSRATES, IN_DNSFLOWS, IN_QUOTAS,	IN_BROKER,
 	};
 	struct reader x = {.r = r, .fn = read_profile, .in = IN_BIND4};
 	int n = dump(&x, "pol");

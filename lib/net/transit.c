@@ -149,6 +149,9 @@ static int make_netns(uint32_t uid, uint32_t gid, struct err *e)
 	return fd;
 }
 
+#define TEXT_OF(n) #n
+#define TEXT(n)	   TEXT_OF(n)
+
 /*
  * Who sends what is checked by the rules (net/route.h), which count it too;
  * a check of the kernel's own before them would hide it.  No address on an
@@ -171,7 +174,10 @@ static int set_sysctls(int netns, struct err *e)
 		 * told, and none but they hear it. */
 		{"ipv4/icmp_ratemask", "6160"},
 		/* A question without an answer is not remembered for long. */
-		{"netfilter/nf_conntrack_udp_timeout", "15"},
+		{"netfilter/nf_conntrack_udp_timeout", TEXT(TRANSIT_UDP_S)},
+		/* Nor a connection that has ended: the rules cannot count
+		 * those. */
+		{"netfilter/nf_conntrack_tcp_timeout_time_wait", "10"},
 		{"ipv4/ip_forward", "1"},
 		{"ipv6/conf/all/accept_ra", "0"},
 		{"ipv6/conf/default/accept_ra", "0"},

@@ -27,6 +27,7 @@
 #define TRANSIT_PORT_SNI    443
 #define TRANSIT_PORT_BROKER 80 /* http://broker.internal, at the gateway */
 #define TRANSIT_LOG_GROUP   100
+#define TRANSIT_UDP_S	    15	  /* a datagram's flow, unless it goes on */
 #define TRANSIT_SLOTS	    65536 /* interface numbers: "ds0" to "ds65535" */
 
 /* transit_path(run): ${run}/net/transit, allocated; NULL without memory. */

@@ -282,6 +282,64 @@ static void questions_of_one_port(struct lab *l)
 	fd_close(fd);
 }
 
+/* A number of the transit namespace's connection tracking. */
+static int tracking(struct lab *l, const char *name)
+{
+	auto_netns int back = -1;
+	auto_free char *text = NULL;
+	char path[100];
+	size_t len;
+
+	snprintf(path, sizeof(path), "/proc/sys/net/netfilter/nf_conntrack_%s",
+		 name);
+	if (netns_enter(l->transit, &back, NULL) < 0 ||
+	    fd_read_file(AT_FDCWD, path, 64, &text, &len, NULL) < 0)
+		abort();
+	return atoi(text);
+}
+
+/* A question from each of the ports from ${at} on, below ${end}. */
+static void ask_from(struct lab *l, unsigned at, unsigned end)
+{
+	const struct sockaddr_in to = lab_to("198.18.0.1", 53);
+	struct sockaddr_in from = lab_to("0.0.0.0", 0);
+	auto_netns int back = -1;
+	int fd;
+
+	if (netns_enter(l->a, &back, NULL) < 0)
+		abort();
+	for (; at < end; at++) {
+		fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+		from.sin_port = htons((uint16_t)at);
+		if (bind(fd, (void *)&from, sizeof(from)) < 0)
+			abort();
+		(void)sendto(fd, "q", 1, 0, (const void *)&to, sizeof(to));
+		fd_close(fd);
+	}
+}
+
+/* However many a second it may ask, from however many ports. */
+static void questions_remembered(struct lab *l)
+{
+	const int before = tracking(l, "count");
+	int most = 0, now;
+
+	is_int(tracking(l, "tcp_timeout_time_wait"), 10,
+	       "a connection that has ended is not remembered for long");
+
+	lab_put(l, LAB_A,
+		"{\"allow\":[{\"domain\":\"a.test\"}],\"limits\":"
+		"{\"dns_per_s\":100000}}");
+	for (unsigned at = 1024; at < 30000; at += 100) {
+		ask_from(l, at, at + 100);
+		now = tracking(l, "count") - before;
+		most = now > most ? now : most;
+	}
+	ok(most > 3400 && most <= 8192 + 8,
+	   "of 29,000 questions at once %d are remembered", most);
+	ok(strstr(last_log(l), "connections"), "the others are told (%s)", why);
+}
+
 static void names(struct lab *l)
 {
 	struct route_stats s;
@@ -551,6 +609,7 @@ int main(void)
 	limits(&l);
 	questions(&l);
 	questions_of_one_port(&l);
+	questions_remembered(&l);
 	taken_over(&l);
 	refused(&l);
 	lab_done(&l);
