@@ -18,9 +18,25 @@ NAMES='{"allow":[{"domain":"allowed.test"}]}'
 ROUTED='{"allow":[{"domain":"allowed.test"},
 	{"cidr":"198.51.100.10/32","ports":[5432]}]}'
 
-once() { # NETWORK: a one-shot that reaches what it may
-	timeout 60 dsec-run --rm --network "$1" -- \
-		curl -sS -m 20 http://allowed.test/once 2>"$T/err"
+# A one-shot that reaches what it may, and ends when its connection has: a socket
+# that waits for the other side keeps its namespace and link, for minutes.
+once() { # NETWORK
+	timeout 60 dsec-run --rm --network "$1" -- sh -c '
+		curl -sS -m 20 http://allowed.test/once
+		while ss -Htn state connected exclude time-wait | grep -q .; do
+			sleep 0.01
+		done' 2>"$T/err"
+}
+
+# There is room for one, and one that ends is answered before its place is free;
+# and a full node looks for the dead five times a second, no more.
+next_one() {
+	next=$(once "$ROUTED")
+	! grep -q 'not enough left' "$T/err"
+}
+launched() { # NAME
+	run timeout 30 dsec-run -d --name "$1" --network "$ROUTED"
+	case $err in *'not enough left'*) return 1 ;; esac
 }
 
 links() { # those of sandboxes
@@ -54,7 +70,7 @@ wait_for 30 gone
 timeout 30 dsec-pause --stop --grace 0 first >/dev/null
 [ "$(learned)" -gt 0 ]
 ok $? "the helper is killed and the first ends: the kernel has it still"
-run timeout 30 dsec-run -d --name second --network "$ROUTED"
+wait_for 10 launched second
 is "$status $(field "$out" .network)" "0 routed" "the second, same policy" ||
 	diag "$err"
 is "$(learned)" 0 "has none of it"
@@ -82,11 +98,12 @@ pid=$(jq .pid "$DSEC_RUN/sb/$id/net.json")
 exec 9<"/proc/$pid/ns/net"
 timeout 30 dsec-pause --stop --grace 0 second >/dev/null
 is "$(links)" 1 "somebody holds its namespace: the link stays"
-like "$(once "$ROUTED")" '"path": "/once"' "the next has its slot and address" ||
+wait_for 10 next_one
+like "$next" '"path": "/once"' "the next has its slot and address" ||
 	diag "$(cat "$T/err")"
 wait_for 30 no_links
 ok $? "and leaves no link"
-timeout 30 dsec-run -d --name third --network "$ROUTED" >/dev/null
+wait_for 10 launched third
 pid=$(jq .pid "$DSEC_RUN/sb/$(field "$(dsec-ps third)" .sandbox)/net.json")
 exec 9<&- 9<"/proc/$pid/ns/net"
 timeout 30 dsec-pause --stop --grace 0 third >/dev/null
@@ -101,10 +118,6 @@ exec 9<&-
 leak_start
 stuck=
 tries=0
-next_one() { # a full node looks for the dead five times a second, no more
-	next=$(once "$ROUTED")
-	! grep -q 'not enough left' "$T/err"
-}
 killed_at() { # CALL NUMBER...
 	killed_call=$1
 	shift
