@@ -36,9 +36,18 @@ has() { # NAME N
 
 create '{"name":"pids","image":"root/matrix:1","memory_limit_mb":64,"pids_limit":16}' \
 	>"$T/null"
-timeout 20 dsec-exec pids --detach -- sh -c \
-	'for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14; do sleep 1000 & done
+timeout 20 dsec-exec pids --detach -- sh -c 'trap : USR1
+	sleep 1000 & wait
+	for i in 1 2 3 4 5 6 7 8 9 10 11 12 13; do sleep 1000 & done
 	wait' </dev/null >"$T/null"
+# Those who start a command count for as long as they are there.
+shell=
+begun() {
+	shell=$(pgrep -P "$(dsec-ps pids </dev/null | jq -r .init_pid)" -x sh) &&
+		pgrep -P "$shell" -x sleep >"$T/null" && has pids 3
+}
+wait_for 20 begun
+kill -USR1 "$shell"
 wait_for 20 has pids 16
 ok $? "16 of 16 processes"
 run timeout 60 dsec-pause --level disk pids

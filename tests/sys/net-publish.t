@@ -8,6 +8,14 @@ need_tools jq curl python3
 tree_new
 leak_start
 
+# shellcheck disable=SC2317 # by wait_for
+echoes() { # PORT: does anybody answer there?
+	timeout 10 python3 -c "
+import socket
+s = socket.create_connection(('127.0.0.1', $1), 5)
+s.sendall(b'x'); assert s.recv(2) == b'x'" 2>/dev/null
+}
+
 port_of() { # RECORD N
 	field "$1" ".published[$2].port"
 }
@@ -118,6 +126,7 @@ EOT
 run timeout 30 dsec-run -d --name e --publish 8101 --ttl-idle 60
 e=$(port_of "$out" 0)
 timeout 20 dsec-exec e --detach -- python3 -c "$(cat "$T/echo.py")" >/dev/null
+wait_for 20 echoes "$e"
 supervisor=$(field "$(dsec-ps e)" .supervisor_pid)
 cat >"$T/many.py" <<-'EOT'
 	import os, signal, socket, sys, threading, time
@@ -189,10 +198,7 @@ run timeout 30 dsec-run -d --name i --publish 8101 --ttl-idle 10
 i=$(port_of "$out" 0)
 timeout 20 dsec-exec i --leave -- sh -c 'setsid python3 -c "$0" \
 	>/dev/null 2>&1 </dev/null &' "$(cat "$T/echo.py")" >/dev/null
-wait_for 10 timeout 5 python3 -c "
-import socket
-s = socket.create_connection(('127.0.0.1', $i), 5)
-s.sendall(b'x'); assert s.recv(1)" 2>/dev/null
+wait_for 10 echoes "$i"
 run timeout 60 python3 "$T/hold.py" "$i"
 is "$out" again "a connection keeps an idle sandbox" || diag "$err"
 gone() { ! dsec-ps i >/dev/null 2>&1 ||
