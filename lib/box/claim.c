@@ -14,6 +14,7 @@
 #include "base/fd.h"
 #include "box/claim.h"
 #include "box/ledger_priv.h"
+#include "box/net_priv.h"
 
 /* A node that is full is asked often; the dead are looked for only so often. */
 #define SWEEP_EVERY_MS 200
@@ -425,7 +426,7 @@ static int remove_dir(const struct tree *t, const char *id, struct err *e)
 	if (r < 0 || rmdir(path) == 0 || errno == ENOENT)
 		return r;
 	/* All that is left of a network, as a rule. */
-	r = tree_path(lock, e, "%s/net.lock", path);
+	r = tree_path(lock, e, "%s/" NET_LOCK, path);
 	if (r < 0 || (unlink(lock) == 0 && rmdir(path) == 0))
 		return r;
 	*strrchr(path, '/') = '\0';

@@ -115,11 +115,13 @@ int net_lock(const struct tree *t, const char *id, int *ret_fd, struct err *e);
  * The same for processes that are being made, in steps, for a launch has better
  * to do than wait:
  *
- *   net_begin(n, e)    connect to the helper; before there are processes
+ *   net_begin(n, e)    connect to the helper, and write the request where
+ *                      nothing will be known later (names, no ${n}->follow);
+ *                      before there are processes
  *   net_inside(n)      in the sandbox's network namespace, by whoever has
  *                      CAP_NET_ADMIN there and shares our descriptors and
- *                      memory; allocates nothing; 0, or -errno with
- *                      ${n}->what
+ *                      memory; sends the request that is written; allocates
+ *                      nothing; 0, or -errno with ${n}->what
  *   net_send(n, pid, e)  what net_inside() could not: the link, if any, and
  *                      all of it to the helper
  *   net_finish(n, e)   its answer: it is in force

@@ -555,7 +555,7 @@ static void judge_shape(struct nft_batch *t)
 	ping(t, true);
 }
 
-/* What a policy's chain ends in. */
+/* What a chain that judges ends in. */
 static void verdict_mark(struct nft_batch *t, const char *chain, uint32_t value)
 {
 	nft_rule(t, chain);
@@ -568,7 +568,6 @@ static void judge(struct nft_batch *t)
 {
 	verdict_mark(t, "yes", ROUTE_ALLOWED);
 	verdict_mark(t, "no", ROUTE_REFUSED);
-
 	judge_shape(t);
 	for (int v6 = 0; v6 < 2; v6++) {
 		nft_rule(t, "judge");

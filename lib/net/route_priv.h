@@ -118,7 +118,8 @@ void route_profile_add(struct nft_batch *t, const struct netpol *pol,
 		       const struct route_profile *p);
 void route_profile_del(struct nft_batch *t, const struct route_profile *p);
 
-/* What a policy's and an exception's rule look at: one line in a chain. */
+/* What a policy's and an exception's rule look at: lines of a chain, as few as
+ * cost the kernel least. */
 void route_rule(struct nft_batch *t, const char *chain,
 		const struct netcidr *cidrs, size_t n, enum netpol_proto proto,
 		const struct netpol_range *ports, size_t nports, int verdict,

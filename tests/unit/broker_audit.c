@@ -116,6 +116,17 @@ static void test_fair(void)
 	broker_audit_free(a);
 }
 
+static void test_alone(void)
+{
+	struct broker_audit *a = fresh();
+
+	for (int i = 0; i < 1000; i++)
+		(void)refuse(a, "a");
+	is_int(told("a").of, BROKER_DENIED_SANDBOX,
+	       "one alone has a part of the lines");
+	broker_audit_free(a);
+}
+
 /* More sandboxes than are told apart: counted together, nothing grows. */
 static void test_many(void)
 {
@@ -224,6 +235,7 @@ int main(void)
 		abort();
 	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	test_fair();
+	test_alone();
 	test_many();
 	test_moved();
 	test_full();
