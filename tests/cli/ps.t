@@ -18,18 +18,16 @@ state() { # ID STATE SINCE
 }
 
 # A claim, and a process that holds its lock until it is killed.
+# As a claim is made: it has its name when it is whole, and locked.
 live() { # ID CLAIM
 	mkdir -p "$DSEC_RUN/sb/$1"
 	mkfifo "$T/hold.$1"
-	sh -c 'exec 9>"$1"; flock -x 9; printf %s "$2" >&9; read -r x <"$3"' \
-		hold "$DSEC_RUN/sb/$1/claim.json" "$2" "$T/hold.$1" >"$T/null" &
+	sh -c 'exec 9>"$1/.claim"; flock -x 9
+		printf %s "$2" | jq -c ".pid=$$" >&9
+		mv "$1/.claim" "$1/claim.json"; read -r x <"$3"' \
+		hold "$DSEC_RUN/sb/$1" "$2" "$T/hold.$1" >"$T/null" &
 	eval "hold_$1=$!"
 	wait_for 5 test -s "$DSEC_RUN/sb/$1/claim.json"
-	# The pid of the owner is the holder's.
-	eval "pid=\$hold_$1"
-	# shellcheck disable=SC2154
-	jq -c ".pid=$pid" "$DSEC_RUN/sb/$1/claim.json" >"$T/claim"
-	cat "$T/claim" >"$DSEC_RUN/sb/$1/claim.json"
 }
 
 die() { # ID
