@@ -17,8 +17,8 @@ state() { # ID STATE SINCE
 	mv "$DSEC_RUN/sb/$1/.state" "$DSEC_RUN/sb/$1/state.json"
 }
 
-# A claim, and a process that holds its lock until it is killed.
-# As a claim is made: it has its name when it is whole, and locked.
+# A claim, and a process that holds its lock until it is killed.  It has its name
+# when it is whole and locked, as claims have.
 live() { # ID CLAIM
 	mkdir -p "$DSEC_RUN/sb/$1"
 	mkfifo "$T/hold.$1"
